@@ -1,0 +1,1 @@
+"""What machines and GPUs are, as data."""

@@ -1,0 +1,1 @@
+"""NCCL's settings and log, as pure functions of its version."""

@@ -1,0 +1,1 @@
+"""From a sweep and an inventory to sessions of trials in order."""

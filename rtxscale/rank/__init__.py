@@ -1,0 +1,1 @@
+"""One rank's program, without Ray; started by Ray Train and by torchrun alike."""

@@ -1,0 +1,1 @@
+"""What people look at: charts, the page, the terminal."""

@@ -1,0 +1,1 @@
+"""The Parquet tables of a run: schema, writer and reader."""

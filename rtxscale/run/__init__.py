@@ -1,0 +1,1 @@
+"""The sweep on a Ray cluster: sessions, telemetry actors, Tune, failures."""

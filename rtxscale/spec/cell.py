@@ -1,0 +1,148 @@
+"""One point of the grid: everything that says what a trial does, and its content hash.
+
+A `Cell` holds the same sections that a sweep file has at top level, so an axis is simply the dotted path of one of its
+fields. A planned cell is resolved: both batch fields are filled in. `Trial` is one planned measurement of a cell.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from rtxscale.spec.section import PositiveFloat, PositiveInt, Section
+from rtxscale.spec.workload import CollectivesProbe, Workload
+
+Channels = Annotated[int, Field(ge=1, le=64)]
+Isolation = Literal["warm", "process"]
+Launcher = Literal["ray", "torchrun"]
+
+
+class Nccl(Section):
+    """NCCL settings under test; `auto` leaves the choice to NCCL."""
+
+    algorithm: Literal["auto", "ring", "tree"] = Field("auto", description="All-reduce algorithm.")
+    channels: Literal["auto"] | Channels = Field("auto", description="Channels (CTAs), 1 to 64.")
+    protocol: Literal["auto", "ll", "ll128", "simple"] = Field("auto", description="Wire protocol.")
+    p2p: Literal["auto", "disabled"] = Field("auto", description="Direct GPU-to-GPU transport.")
+    unsafe: bool = Field(False, description="Allow settings that can corrupt data (forcing ll128).")
+
+
+class Ddp(Section):
+    """DistributedDataParallel settings under test."""
+
+    bucket_mib: Literal["auto"] | PositiveFloat = Field(
+        "auto", description="Gradient bucket cap in MiB (bucket_cap_mb); auto is DDP's own 25 with a first bucket of 1."
+    )
+
+
+class Measure(Section):
+    """How long a trial warms up and measures.
+
+    A profile fills in what is not spelled out (`resolved`): `quick` is marked not publishable, `published` soaks.
+    """
+
+    profile: Literal["quick", "published"] = Field("quick", description="Named set of defaults.")
+    warmup_min_s: PositiveFloat | None = Field(None, description="Least warm-up of a trial in seconds.")
+    warmup_max_s: PositiveFloat | None = Field(None, description="Longest warm-up in seconds; then `unsteady`.")
+    soak_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = Field(
+        None, description="Soak in seconds, once per session, workload and precision."
+    )
+    window_s: PositiveFloat | None = Field(None, description="Length of the measured window in seconds.")
+    min_steps: PositiveInt | None = Field(None, description="Least number of steps in the window.")
+    tolerance: PositiveFloat | None = Field(
+        None, description="Largest relative change of mean step time between two blocks that counts as steady."
+    )
+
+    def resolved(self) -> Measure:
+        """The same settings with every empty field filled in from the profile."""
+        filled = {
+            name: default if getattr(self, name) is None else getattr(self, name)
+            for name, default in PROFILES[self.profile].items()
+        }
+        return Measure(profile=self.profile, **filled)
+
+
+PROFILES: dict[str, dict[str, Any]] = {
+    "quick": {
+        "warmup_min_s": 1.0,
+        "warmup_max_s": 20.0,
+        "soak_s": 0.0,
+        "window_s": 3.0,
+        "min_steps": 10,
+        "tolerance": 0.05,
+    },
+    "published": {
+        "warmup_min_s": 60.0,
+        "warmup_max_s": 1200.0,
+        "soak_s": 600.0,
+        "window_s": 60.0,
+        "min_steps": 100,
+        "tolerance": 0.02,
+    },
+}
+
+
+class Cell(Section):
+    """One point of the grid."""
+
+    gpus: PositiveInt = Field(1, description="Workers: one GPU each, or one CPU worker each without GPUs.")
+    workload: Workload
+    collectives: CollectivesProbe | None = Field(None, description="Collectives timed beside the workload.")
+    nccl: Nccl = Nccl()
+    ddp: Ddp = Ddp()
+    measure: Measure = Measure()
+    isolation: Isolation = Field("warm", description="warm: sessions serve many trials; process: a session a trial.")
+    launcher: Launcher = Field("ray", description="Who starts the ranks: Ray Train or torchrun.")
+
+    def canonical(self) -> str:
+        """Canonical JSON of what differs from the defaults: sorted keys, no spaces, `25` and `25.0` alike.
+
+        This is the text that is hashed. Defaults are left out so that a field added later keeps old ids.
+        """
+        declared = self.model_dump(mode="json", exclude_defaults=True)
+        return json.dumps(_plain(declared), sort_keys=True, separators=(",", ":"))
+
+    @property
+    def cell_id(self) -> str:
+        """Twelve hexadecimal digits of the SHA-256 of `canonical()`."""
+        return content_id(self.canonical())
+
+    def at(self, path: str) -> Any:
+        """Value at a dotted path, such as `nccl.channels`."""
+        value: Any = self
+        for name in path.split("."):
+            value = getattr(value, name)
+        return value
+
+
+class Trial(Section):
+    """One measurement of a cell: which visit, which repeat and, for a 1-GPU baseline, which GPU of the pool (`slot`)."""
+
+    cell: Cell
+    visit: Annotated[int, Field(ge=1)]
+    repeat: Annotated[int, Field(ge=1)] = 1
+    slot: Annotated[int, Field(ge=0)] = 0
+
+    @property
+    def trial_id(self) -> str:
+        """Content hash of the cell, visit, repeat and slot; the same on every machine."""
+        return content_id(f"{self.cell.canonical()}|v{self.visit}|r{self.repeat}|s{self.slot}")
+
+
+def content_id(text: str) -> str:
+    """First twelve hexadecimal digits of the SHA-256 of `text`."""
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def _plain(value: Any) -> Any:
+    """JSON data with whole floats as integers, so that 25 and 25.0 hash alike."""
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value

@@ -1,0 +1,62 @@
+"""A whole sweep file as data: the question, the fixed part of the cell, the axes and how often to visit.
+
+Validated by pydantic here; read from YAML with line numbers in `spec.load`; expanded in `plan`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from rtxscale.spec.cell import Cell, Ddp, Isolation, Launcher, Measure, Nccl, content_id
+from rtxscale.spec.section import PositiveInt, Section, Several
+from rtxscale.spec.workload import CollectivesProbe, Workload
+
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
+Scalar = bool | int | float | str
+
+COMMUNICATION_AXES = ("nccl.", "ddp.")
+"""Axes under these prefixes are settings of the communication; they collapse at one GPU."""
+
+
+class Hardware(Section):
+    """What the sweep needs of the machine."""
+
+    device: Literal["auto", "cuda", "cpu"] = Field("auto", description="auto uses GPUs where there are some.")
+    min_gpus: PositiveInt | None = Field(None, description="Refuse to start with fewer GPUs than this.")
+
+
+class Sweep(Section):
+    """One sweep file."""
+
+    name: Name
+    question: str = Field(min_length=1, max_length=1000, description="What the sweep asks, in one sentence.")
+    study: Literal["weak", "strong", "both"]
+    workload: Workload
+    collectives: CollectivesProbe | None = None
+    gpus: PositiveInt = 1
+    nccl: Nccl = Nccl()
+    ddp: Ddp = Ddp()
+    measure: Measure = Measure()
+    isolation: Isolation = "warm"
+    launcher: Launcher = "ray"
+    axes: dict[str, Several[Scalar]] = Field(description="Dotted path of a field -> its values.")
+    zip: Several[Several[str]] = Field((), description="Groups of axes that move together.")
+    exclude: Several[dict[str, Scalar]] = Field((), description="Points left out: all given values match.")
+    visits: PositiveInt = Field(2, description="Sessions per session key, in mirrored order.")
+    repeats: PositiveInt = Field(1, description="Trials of a cell within one visit.")
+    order: Literal["interleaved", "random", "as_written"] = "interleaved"
+    hardware: Hardware = Hardware()
+
+    @property
+    def base(self) -> dict[str, Any]:
+        """The fixed part of every cell, as plain data ready for axis values to be put in."""
+        fields = self.model_dump(mode="python")
+        return {name: fields[name] for name in Cell.model_fields}
+
+    @property
+    def sweep_id(self) -> str:
+        """Content hash of what is measured; more visits, repeats or another question are the same sweep."""
+        keep = self.model_copy(update={"question": "-", "visits": 1, "repeats": 1})
+        return content_id(keep.model_dump_json())

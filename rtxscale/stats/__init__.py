@@ -1,0 +1,1 @@
+"""Intervals, comparisons and steady-state detection; pure, with sources."""

@@ -1,0 +1,1 @@
+"""What a worker runs, behind one protocol."""
