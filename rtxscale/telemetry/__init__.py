@@ -1,1 +1,1 @@
-"""What the machine did: probes, sampler and facts."""
+"""What the machine did: probes, sampling, windows and hardware facts."""

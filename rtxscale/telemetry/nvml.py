@@ -1,0 +1,266 @@
+"""NVIDIA GPUs through NVML: every metric of every GPU guarded on its own.
+
+One GPU's missing metric is null with its reason recorded once; a lost GPU stops and the others go on. It never changes
+a setting and never reads CUDA_VISIBLE_DEVICES (`telemetry.visible` does). The NVML module is passed in or imported
+here; called through `telemetry.probe` and `telemetry.facts`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from rtxscale.telemetry.fields import Device, GpuProcess, MigInstance, Row
+from rtxscale.telemetry.nvml_errors import Failure, Outcome, attempt, explain, value_or_none
+from rtxscale.telemetry.nvml_readers import (
+    FAST_READERS,
+    MIB,
+    SLOW_READERS,
+    Reader,
+    power_instant_w,
+    power_usage_w,
+    text,
+)
+
+POWER_INSTANT = "instant (NVML field 186)"
+POWER_USAGE = "nvmlDeviceGetPowerUsage (1-s average on most GPUs since Ampere, else instant)"
+POWER_FIELDS = frozenset({"power_w", "power_average_w"})
+GARBAGE_OVER_MAX = 1.5
+"""Instant readings exceed a board's largest power limit for milliseconds; a driver's garbage is far above it."""
+GARBAGE_W = 5000.0
+"""The same bound for a board that does not tell its largest limit."""
+
+
+class NvmlUnavailableError(Exception):
+    """NVML cannot be used here; the message says why. Expected on a machine without an NVIDIA GPU."""
+
+
+@dataclass(kw_only=True)
+class _Watched:
+    """A GPU with its handle and what has been learnt about it while reading."""
+
+    handle: Any
+    device: Device
+    fast: Mapping[str, Reader]
+    absent: dict[str, str] = field(default_factory=dict)
+    silent: set[str] = field(default_factory=set)
+    lost: str = ""
+
+    def facts(self) -> Device:
+        # A copy: the reading threads may add a field meanwhile.
+        return replace(self.device, absent=tuple(sorted(self.absent.copy().items())), lost=self.lost)
+
+    def note(self, name: str, failure: Failure) -> None:
+        """Record a failure once; stop asking for what will never come."""
+        self.absent.setdefault(name, failure.reason)
+        if failure.outcome is Outcome.UNSUPPORTED:
+            self.silent.add(name)
+        if failure.outcome is Outcome.LOST:
+            self.lost = failure.reason
+
+
+class NvmlProbe:
+    """All NVIDIA GPUs of this machine, in PCI bus order."""
+
+    name = "nvml"
+
+    def __init__(self, nvml: Any = None) -> None:
+        """Start NVML and look at every GPU once.
+
+        Raises:
+            NvmlUnavailableError: no binding, no library, no driver, or no GPU.
+        """
+        self._nvml = load_nvml() if nvml is None else nvml
+        started = attempt(_call, self._nvml, "nvmlInit")
+        if isinstance(started, Failure):
+            raise NvmlUnavailableError(started.reason)
+        self._open = True
+        self.unreachable: tuple[str, ...] = ()
+        """GPUs that NVML counts but cannot open, with the reason."""
+        self._watched = self._find()
+        if not self._watched and not self.unreachable:
+            self.close()
+            raise NvmlUnavailableError("the driver works, but there is no NVIDIA GPU")
+
+    def devices(self) -> tuple[Device, ...]:
+        """The GPUs in PCI bus order, with what has turned out to be absent so far."""
+        return tuple(watched.facts() for watched in self._watched)
+
+    def read_fast(self) -> Iterator[Row]:
+        """One row per living GPU with its fast fields."""
+        for watched in self._watched:
+            yield from self._read(watched, watched.fast)
+
+    def read_slow(self) -> Iterator[Row]:
+        """One row per living GPU with its slow fields."""
+        for watched in self._watched:
+            yield from self._read(watched, SLOW_READERS)
+
+    def close(self) -> None:
+        """Shut NVML down for this probe; later reads give no rows."""
+        if self._open:
+            self._open = False
+            attempt(_call, self._nvml, "nvmlShutdown")
+
+    def system(self) -> dict[str, str]:
+        """Driver and CUDA driver version as text; what NVML does not say is "unknown"."""
+        driver = value_or_none(text, _call, self._nvml, "nvmlSystemGetDriverVersion")
+        cuda = value_or_none(_call, self._nvml, "nvmlSystemGetCudaDriverVersion_v2")
+        return {"driver": driver or "unknown", "cuda_driver": cuda_version(cuda)}
+
+    def processes(self) -> tuple[GpuProcess, ...]:
+        """The compute processes on every living GPU; a GPU that does not tell has none in the answer."""
+        found = []
+        for watched in self._watched:
+            if watched.lost or not self._open:
+                continue
+            seen = value_or_none(_call, self._nvml, "nvmlDeviceGetComputeRunningProcesses", watched.handle) or ()
+            for process in seen:
+                used = process.usedGpuMemory
+                found.append(
+                    GpuProcess(
+                        uuid=watched.device.uuid or "",
+                        pid=int(process.pid),
+                        used_mib=None if used is None else used / MIB,
+                    )
+                )
+        return tuple(found)
+
+    def _read(self, watched: _Watched, readers: Mapping[str, Reader]) -> Iterator[Row]:
+        row: Row = {"device": "gpu", "uuid": watched.device.uuid}
+        for name, reader in readers.items():
+            if watched.lost or not self._open:
+                return
+            if name in watched.silent:
+                continue
+            try:
+                value = reader(self._nvml, watched.handle)
+            except Exception as error:  # whatever the binding raises, the other metrics and GPUs go on
+                watched.note(name, explain(error))
+                continue
+            if name in POWER_FIELDS and value > garbage_bound_w(watched.device.power_max_w):
+                watched.absent.setdefault(name, f"implausible reading of {value:.0f} W dropped")
+                continue
+            if value is not None:
+                row[name] = value
+        if not watched.lost and len(row) > len(("device", "uuid")):
+            yield row
+
+    def _find(self) -> list[_Watched]:
+        count = value_or_none(_call, self._nvml, "nvmlDeviceGetCount") or 0
+        found: list[tuple[tuple[Any, ...], _Watched]] = []
+        for index in range(count):
+            handle = attempt(_call, self._nvml, "nvmlDeviceGetHandleByIndex", index)
+            if isinstance(handle, Failure):
+                self.unreachable += (f"GPU {index}: {handle.reason}",)
+                continue
+            device = describe(self._nvml, handle, index)
+            instant = not isinstance(attempt(power_instant_w, self._nvml, handle), Failure)
+            device = replace(device, power_source=POWER_INSTANT if instant else POWER_USAGE)
+            power = power_instant_w if instant else power_usage_w
+            watched = _Watched(handle=handle, device=device, fast={**FAST_READERS, "power_w": power})
+            found.append(((pci_order(device.pci_bus_id), index), watched))
+        return [watched for _, watched in sorted(found, key=lambda pair: pair[0])]
+
+
+def load_nvml() -> Any:
+    """The NVML module of nvidia-ml-py.
+
+    Raises:
+        NvmlUnavailableError: it cannot be imported.
+    """
+    try:
+        return importlib.import_module("pynvml")
+    except Exception as error:  # a shadowing or broken package may raise anything at import
+        raise NvmlUnavailableError(f"nvidia-ml-py cannot be imported: {type(error).__name__}: {error}") from error
+
+
+def describe(nvml: Any, handle: Any, index: int) -> Device:
+    """What does not change about a GPU. A GPU without a readable UUID gets one made of its index."""
+
+    def ask(function: str) -> Any:
+        return value_or_none(_call, nvml, function, handle)
+
+    def ask_text(function: str) -> str | None:
+        found: str | None = value_or_none(text, _call, nvml, function, handle)
+        return found
+
+    limits = ask("nvmlDeviceGetPowerManagementLimitConstraints")
+    capability = ask("nvmlDeviceGetCudaComputeCapability")
+    persistence = ask("nvmlDeviceGetPersistenceMode")
+    mig_modes = ask("nvmlDeviceGetMigMode")
+    return Device(
+        kind="gpu",
+        uuid=ask_text("nvmlDeviceGetUUID") or f"unknown-{index}",
+        name=ask_text("nvmlDeviceGetName") or "unknown",
+        pci_bus_id=value_or_none(text, lambda: nvml.nvmlDeviceGetPciInfo(handle).busId) or "",
+        compute_capability=tuple(capability) if capability else None,
+        memory_mib=_mebibytes(ask("nvmlDeviceGetMemoryInfo")),
+        power_limit_w=_watts(ask("nvmlDeviceGetPowerManagementLimit")),
+        power_default_w=_watts(ask("nvmlDeviceGetPowerManagementDefaultLimit")),
+        power_max_w=_watts(limits[1]) if limits else None,
+        pcie_max_generation=ask("nvmlDeviceGetMaxPcieLinkGeneration"),
+        pcie_max_width=ask("nvmlDeviceGetMaxPcieLinkWidth"),
+        persistence=None if persistence is None else bool(persistence),
+        mig=None if mig_modes is None else bool(mig_modes[0]),
+        mig_instances=mig_instances(nvml, handle) if mig_modes and mig_modes[0] else (),
+    )
+
+
+def mig_instances(nvml: Any, handle: Any) -> tuple[MigInstance, ...]:
+    """The MIG instances of a GPU, in NVML's order."""
+    found = []
+    for index in range(value_or_none(_call, nvml, "nvmlDeviceGetMaxMigDeviceCount", handle) or 0):
+        instance = value_or_none(_call, nvml, "nvmlDeviceGetMigDeviceHandleByIndex", handle, index)
+        uuid = None if instance is None else value_or_none(text, _call, nvml, "nvmlDeviceGetUUID", instance)
+        if uuid is None:
+            continue
+        found.append(
+            MigInstance(
+                uuid=uuid,
+                name=value_or_none(text, _call, nvml, "nvmlDeviceGetName", instance) or "unknown",
+                memory_mib=_mebibytes(value_or_none(_call, nvml, "nvmlDeviceGetMemoryInfo", instance)),
+            )
+        )
+    return tuple(found)
+
+
+def garbage_bound_w(power_max_w: float | None) -> float:
+    """Power above this, W, is a driver's garbage and not a reading."""
+    return GARBAGE_W if power_max_w is None else power_max_w * GARBAGE_OVER_MAX
+
+
+def cuda_version(number: int | None) -> str:
+    """NVML's CUDA driver version as text.
+
+    >>> cuda_version(12080), cuda_version(None)
+    ('12.8', 'unknown')
+    """
+    return f"{number // 1000}.{number % 1000 // 10}" if number else "unknown"
+
+
+def pci_order(bus_id: str) -> tuple[int, ...]:
+    """A sort key for a PCI bus id; an unreadable one comes last.
+
+    >>> pci_order("00000000:C1:00.0")
+    (0, 193, 0, 0)
+    """
+    try:
+        return tuple(int(part, 16) for part in bus_id.replace(".", ":").split(":"))
+    except ValueError:
+        return (1 << 32,)
+
+
+def _call(nvml: Any, function: str, *arguments: Any) -> Any:
+    # Looked up inside the guard: an older nvidia-ml-py lacks functions.
+    return getattr(nvml, function)(*arguments)
+
+
+def _mebibytes(memory: Any) -> int | None:
+    return None if memory is None else int(memory.total // MIB)
+
+
+def _watts(milliwatts: int | None) -> float | None:
+    return None if milliwatts is None else milliwatts / 1000

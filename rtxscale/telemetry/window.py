@@ -1,0 +1,139 @@
+"""What telemetry says about one window of time: power, energy, temperature, clock and throttling of the used GPUs.
+
+Pure: rows in, numbers out. What was not measured is None, never zero; a sum over GPUs is None unless every GPU has its
+part. Called by `run` for each trial's window.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+Series = list[tuple[int, float]]
+"""(Unix time in ns, value), in order of time."""
+
+SLOWDOWNS = frozenset({"hw_slowdown", "hw_thermal_slowdown", "sw_thermal_slowdown", "hw_power_brake_slowdown"})
+"""Reasons that mean a GPU ran slower than it should. Idle, clock settings and the stock power cap do not."""
+EDGE_NS = 2_000_000_000
+"""How far outside the window a sample may be to fix the value at its edge."""
+COVERED_SHARE = 0.5
+"""Samples that span less of the window than this say too little about it."""
+
+
+@dataclass(kw_only=True)
+class _GpuSamples:
+    power: Series = field(default_factory=list)
+    energy: Series = field(default_factory=list)
+
+
+def summarise(telemetry: pa.Table, uuids: Sequence[str], start_ns: int, end_ns: int) -> dict[str, Any]:
+    """Power, energy, temperature, clock and throttling of the GPUs `uuids` between two Unix times.
+
+    `power_w` is the mean over time of the sampled power, summed over GPUs; `energy_j` comes from the GPUs' energy
+    counters if all of them have one that ran through, else from the integral of the sampled power, and
+    `energy_source` says which. `throttle_share` is the share of samples with a real slowdown.
+    """
+    rows = _rows(telemetry, uuids, start_ns - EDGE_NS, end_ns + EDGE_NS)
+    inside = [row for row in rows if start_ns <= row["t_ns"] <= end_ns]
+    gpus = {uuid: _GpuSamples() for uuid in uuids}
+    for row in rows:
+        if row["power_w"] is not None:
+            gpus[row["uuid"]].power.append((row["t_ns"], row["power_w"]))
+        if row["energy_j"] is not None:
+            gpus[row["uuid"]].energy.append((row["t_ns"], row["energy_j"]))
+    counted = _total(gpus, lambda gpu: counter_energy_j(gpu.energy, start_ns, end_ns))
+    integral = _total(gpus, lambda gpu: integral_energy_j(gpu.power, start_ns, end_ns))
+    energy = integral if counted is None else counted
+    power_energy = counted if integral is None else integral
+    source = None if energy is None else ("integral" if counted is None else "counter")
+    return {
+        "power_w": None if power_energy is None else power_energy * 1e9 / (end_ns - start_ns),
+        "energy_j": energy,
+        "energy_source": source,
+        "temperature_max_c": max(_values(inside, "temperature_c"), default=None),
+        "sm_clock_mhz": _mean(_values(inside, "sm_clock_mhz")),
+        "throttle_share": _mean([bool(SLOWDOWNS & set(reasons)) for reasons in _values(inside, "throttle_reasons")]),
+    }
+
+
+def reason_shares(telemetry: pa.Table, uuids: Sequence[str], start_ns: int, end_ns: int) -> dict[str, float]:
+    """Clock event reason -> share of the window's samples in which it was active; empty where none could be read."""
+    samples = _values(_rows(telemetry, uuids, start_ns, end_ns), "throttle_reasons")
+    counts = Counter(reason for reasons in samples for reason in set(reasons))
+    return {reason: count / len(samples) for reason, count in sorted(counts.items())}
+
+
+def counter_energy_j(series: Series, start_ns: int, end_ns: int) -> float | None:
+    """Energy between two times from a counter, J: last minus first sample, plus the two edges.
+
+    An edge is interpolated to the sample just outside the window, or extrapolated with the mean power where there is
+    none. None when the counter went backwards in the window (the driver restarted) or spans too little of it.
+    """
+    inside = [point for point in series if start_ns <= point[0] <= end_ns]
+    if not _covers(inside, start_ns, end_ns) or any(b[1] < a[1] for a, b in pairwise(inside)):
+        return None
+    (first_ns, first), (last_ns, last) = inside[0], inside[-1]
+    power = (last - first) / (last_ns - first_ns)
+    before, after = _neighbours(series, start_ns, end_ns)
+    # A neighbour beyond a restart of the counter fixes no edge.
+    head = power if before is None or before[1] > first else (first - before[1]) / (first_ns - before[0])
+    tail = power if after is None or after[1] < last else (after[1] - last) / (after[0] - last_ns)
+    return last - first + head * (first_ns - start_ns) + tail * (end_ns - last_ns)
+
+
+def integral_energy_j(series: Series, start_ns: int, end_ns: int) -> float | None:
+    """Energy between two times from power samples, J: trapezoids, with the value at each edge interpolated or held."""
+    inside = [point for point in series if start_ns <= point[0] <= end_ns]
+    if not _covers(inside, start_ns, end_ns):
+        return None
+    before, after = _neighbours(series, start_ns, end_ns)
+    first = inside[0][1] if before is None else _between(before, inside[0], start_ns)
+    last = inside[-1][1] if after is None else _between(inside[-1], after, end_ns)
+    points = [(start_ns, first), *inside, (end_ns, last)]
+    return sum((b[0] - a[0]) * (a[1] + b[1]) / 2 for a, b in pairwise(points)) / 1e9
+
+
+def _rows(telemetry: pa.Table, uuids: Sequence[str], start_ns: int, end_ns: int) -> list[dict[str, Any]]:
+    columns = ["uuid", "t_ns", "power_w", "energy_j", "temperature_c", "sm_clock_mhz", "throttle_reasons"]
+    wanted = pc.and_(
+        pc.is_in(telemetry["uuid"], value_set=pa.array(list(uuids), pa.string())),
+        pc.and_(pc.greater_equal(telemetry["t_ns"], start_ns), pc.less_equal(telemetry["t_ns"], end_ns)),
+    )
+    rows: list[dict[str, Any]] = telemetry.select(columns).filter(wanted).sort_by("t_ns").to_pylist()
+    return rows
+
+
+def _total(gpus: dict[str, _GpuSamples], energy: Callable[[_GpuSamples], float | None]) -> float | None:
+    parts = [energy(gpu) for gpu in gpus.values()]
+    known = [part for part in parts if part is not None]
+    return sum(known) if known and len(known) == len(parts) else None
+
+
+def _covers(inside: Series, start_ns: int, end_ns: int) -> bool:
+    return len(inside) > 1 and inside[-1][0] - inside[0][0] >= max(1, COVERED_SHARE * (end_ns - start_ns))
+
+
+def _neighbours(
+    series: Series, start_ns: int, end_ns: int
+) -> tuple[tuple[int, float] | None, tuple[int, float] | None]:
+    before = [point for point in series if point[0] < start_ns]
+    after = [point for point in series if point[0] > end_ns]
+    return before[-1] if before else None, after[0] if after else None
+
+
+def _between(a: tuple[int, float], b: tuple[int, float], at_ns: int) -> float:
+    return a[1] + (b[1] - a[1]) * (at_ns - a[0]) / max(1, b[0] - a[0])
+
+
+def _values(rows: list[dict[str, Any]], name: str) -> list[Any]:
+    return [row[name] for row in rows if row[name] is not None]
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return sum(values) / len(values) if values else None

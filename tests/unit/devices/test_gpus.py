@@ -1,0 +1,141 @@
+"""The GPU table is matched exactly and every value has a source."""
+
+import pytest
+
+from rtxscale.devices.gpus import find_by_user_text, find_gpu, known_labels, nearest_names
+from rtxscale.devices.table import GPUS
+
+
+@pytest.mark.parametrize("row", GPUS, ids=lambda row: row.label)
+def test_no_row_shadows_another(row):
+    nominal_mib = row.memory_gib * 1024
+    for name in (row.name, *row.other_names):
+        assert find_gpu(name, nominal_mib) is row
+    assert find_by_user_text(row.label) is row
+    assert find_by_user_text(f"NVIDIA {row.label.upper()}") is row
+
+
+def test_labels_are_distinct():
+    assert len(set(known_labels())) == len(GPUS)
+
+
+def test_every_row_has_a_source_and_a_link():
+    assert all(row.source and row.link.startswith("PCIe ") for row in GPUS)
+
+
+# Memory as NVML reports it, in MiB, beside the label that is right.
+SEEN = [
+    ("NVIDIA GeForce RTX 5090", 32607, "RTX 5090"),
+    ("NVIDIA GeForce RTX 5080", 16303, "RTX 5080"),
+    ("NVIDIA GeForce RTX 4090", 24564, "RTX 4090"),
+    ("GeForce RTX 4090", 24564, "RTX 4090"),
+    ("NVIDIA RTX PRO 5000 Blackwell", 48935, "RTX PRO 5000 48 GB"),
+    ("NVIDIA RTX PRO 5000 72GB Blackwell", 73415, "RTX PRO 5000 72 GB"),
+    ("NVIDIA RTX PRO 5000 Blackwell", 73415, "RTX PRO 5000 72 GB"),
+    ("NVIDIA RTX PRO 5000 72GB Blackwell", None, "RTX PRO 5000 72 GB"),
+    ("NVIDIA RTX 6000 Ada Generation", 49140, "RTX 6000 Ada"),
+    ("NVIDIA RTX 6000 Ada Generation", 46068, "RTX 6000 Ada"),  # ECC on
+    ("NVIDIA RTX 5000 Ada Generation", 32760, "RTX 5000 Ada"),
+    ("NVIDIA H200", 143771, "H200"),
+    ("NVIDIA H200", None, "H200"),
+    ("NVIDIA H100 80GB HBM3", 81559, "H100 SXM"),
+    ("NVIDIA H100 PCIe", 81559, "H100 PCIe"),
+    ("NVIDIA H100 NVL", 95830, "H100 NVL"),
+    ("NVIDIA A100-SXM4-80GB", 81920, "A100 SXM 80 GB"),
+    ("NVIDIA A100 80GB PCIe", 81920, "A100 PCIe 80 GB"),
+]
+
+
+@pytest.mark.parametrize(("name", "memory_mib", "label"), SEEN)
+def test_names_as_nvml_reports_them(name, memory_mib, label):
+    assert find_gpu(name, memory_mib).label == label
+
+
+OTHERS = [
+    ("NVIDIA GeForce RTX 5090 Laptop GPU", 24463),
+    ("NVIDIA GeForce RTX 5090 D", 32607),
+    ("NVIDIA GeForce RTX 5080 Laptop GPU", 16303),
+    ("NVIDIA GeForce RTX 4090 Laptop GPU", 16376),
+    ("NVIDIA GeForce RTX 4090 D", 24564),
+    ("NVIDIA GeForce RTX 4090", 49140),  # a card rebuilt with more memory
+    ("NVIDIA RTX A6000", 49140),
+    ("Quadro RTX 6000", 24220),
+    ("NVIDIA RTX A5000", 24564),
+    ("Quadro RTX 5000", 16384),
+    ("NVIDIA RTX PRO 5000 Blackwell Generation Laptop GPU", 24463),
+    ("NVIDIA RTX PRO 5000 Blackwell", 24463),
+    ("NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition", 97887),
+    ("NVIDIA RTX 5000 Ada Generation Laptop GPU", 16376),
+    ("NVIDIA H100 80GB HBM3 MIG 1g.10gb", 9984),
+    ("NVIDIA GB10", None),
+    ("NVIDIA RTX PRO 5000 Blackwell", None),  # two variants: the name alone does not tell
+    ("", None),
+]
+
+
+@pytest.mark.parametrize(("name", "memory_mib"), OTHERS)
+def test_a_similar_card_gets_none_not_a_neighbours_values(name, memory_mib):
+    assert find_gpu(name, memory_mib) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "label"),
+    [
+        ("RTX 5090", "RTX 5090"),
+        ("5090", "RTX 5090"),
+        ("rtx5090", "RTX 5090"),
+        ("GeForce RTX 5080", "RTX 5080"),
+        ("RTX 5090 32GB", "RTX 5090"),
+        ("RTX PRO 5000 72 GB", "RTX PRO 5000 72 GB"),
+        ("RTX PRO 5000 Blackwell 48GB", "RTX PRO 5000 48 GB"),
+        ("rtx 6000 ada", "RTX 6000 Ada"),
+        ("NVIDIA RTX 5000 Ada Generation", "RTX 5000 Ada"),
+        ("H200", "H200"),
+        ("a100-sxm4-40gb", "A100 SXM 40 GB"),
+        ("h100 nvl", "H100 NVL"),
+    ],
+)
+def test_what_people_type(text, label):
+    assert find_by_user_text(text).label == label
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "RTX PRO 5000",
+        "RTX 5090 Laptop",
+        "RTX 5090 D",
+        "RTX 5090 48 GB",
+        "RTX A5000",
+        "RTX 5000",
+        "A100",
+        "H100",
+        "",
+        "x",
+    ],
+)
+def test_ambiguous_or_unknown_text_finds_nothing(text):
+    assert find_by_user_text(text) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("RTX 509", "RTX 5090"),
+        ("RTX PRO 5000", "RTX PRO 5000 72 GB"),
+        ("RTX PRO 5000 96 GB", "RTX PRO 5000 48 GB"),
+        ("RTX 6000", "RTX 6000 Ada"),
+        ("A100", "A100 SXM 40 GB"),
+    ],
+)
+def test_nearest_names_helps(text, expected):
+    assert expected in nearest_names(text)
+
+
+def test_the_playbooks_targets_and_ranges():
+    target = {row.label for row in GPUS if row.p21_target}
+    assert target == {"RTX 5090", "RTX PRO 5000 48 GB", "RTX PRO 5000 72 GB", "RTX 6000 Ada"}
+    assert find_by_user_text("RTX 5090").efficiency_range == (0.91, 0.97)
+    assert find_by_user_text("RTX 5080").efficiency_range is None
+    assert find_by_user_text("RTX 6000 Ada").bf16_tflops is None
+    assert not any(row.nvlink for row in GPUS if row.label.startswith("RTX"))
