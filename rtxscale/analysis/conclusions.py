@@ -10,6 +10,9 @@ from dataclasses import dataclass, field
 
 import polars as pl
 
+NEEDS_VISITS = "needs >= 2 visits"
+"""In a note or verdict: one visit gives no interval."""
+
 CELLS: dict[str, pl.DataType] = {
     "cell_id": pl.String(),
     "label": pl.String(),  # the cell's axis values in words, such as "gpus 2, ring, 8 channels"
@@ -106,6 +109,8 @@ class Conclusions:
 
     headline: str
     """The answer in one sentence, with its interval, or what is missing for one."""
+    device: str = "cuda"
+    """`cpu` where every counted trial ran on CPU workers: what counts of workers are called."""
     remarks: tuple[str, ...] = field(default=())
     """What cannot be concluded and why; baselines used; suspicious results."""
     cells: pl.DataFrame

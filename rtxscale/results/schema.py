@@ -60,6 +60,7 @@ TRIALS = (
     Column("gpus", "int", "", "workers: GPUs, or CPU workers", "plan"),
     Column("nodes", "int", "", "machines the workers were on", "run"),
     Column("device", "str", "", "cuda or cpu", "rank"),
+    Column("threads", "int", "", "CPU threads of each worker; null where not recorded", "rank"),
     Column("device_names", "strs", "", "distinct GPU or CPU model names", "rank"),
     Column("gpu_uuids", "strs", "", "UUID of each worker's GPU, by rank", "rank"),
     Column("batch_per_gpu", "int", "samples", "work per worker and step", "plan"),
@@ -127,7 +128,7 @@ STEPS = (
     *IDENTITY,
     Column("rank", "int", "", "rank of the worker", "rank"),
     Column("step", "int", "", "from 0 at the first step after build", "rank"),
-    Column("phase", "str", "", "first, warmup or window", "rank"),
+    Column("phase", "str", "", "first, soak, warmup or window", "rank"),
     Column("step_time_s", "float", "s", "CUDA events on GPUs, host clock on CPU", "rank", "mean"),
     Column("input_s", "float", "s", "waiting for input", "rank", "mean"),
 )
@@ -155,7 +156,8 @@ TELEMETRY = (
     Column("uuid", "str", "", "GPU UUID; null for the host", "telemetry"),
     Column("t_ns", "int", "ns", "Unix time of the sample", "telemetry"),
     Column("monotonic_ns", "int", "ns", "monotonic time of the sample on its node", "telemetry"),
-    Column("power_w", "float", "W", "GPU power draw", "telemetry", "mean"),
+    Column("power_w", "float", "W", "GPU power draw, instantaneous where exposed", "telemetry", "mean"),
+    Column("power_average_w", "float", "W", "GPU power draw averaged by the driver over 1 s", "telemetry", "mean"),
     Column("energy_j", "float", "J", "total energy counter of the GPU", "telemetry", "last-first"),
     Column("temperature_c", "float", "degC", "GPU core temperature", "telemetry", "max"),
     Column("memory_temperature_c", "float", "degC", "GPU memory temperature", "telemetry", "max"),
@@ -227,3 +229,27 @@ def table(name: str, rows: Iterable[Mapping[str, Any]]) -> pa.Table:
     if unknown:
         raise KeyError(f"table {name} has no column {', '.join(sorted(unknown))}")
     return pa.Table.from_pylist([dict(row) for row in rows], schema=arrow_schema(name))
+
+
+def table_from_columns(name: str, rows: int, columns: Mapping[str, Any]) -> pa.Table:
+    """Columns as an Arrow table with exactly the schema's columns: the fast way for many rows.
+
+    A column is a sequence or array of `rows` values, or one value that all rows share; missing columns are null.
+
+    Raises:
+        KeyError: a column the schema does not know.
+        ValueError: a column has another length.
+    """
+    schema = arrow_schema(name)
+    unknown = set(columns) - set(schema.names)
+    if unknown:
+        raise KeyError(f"table {name} has no column {', '.join(sorted(unknown))}")
+    arrays = []
+    for field in schema:
+        value = columns.get(field.name)
+        shared = value is None or isinstance(value, str | int | float)
+        array = pa.repeat(pa.scalar(value, field.type), rows) if shared else pa.array(value, field.type)
+        if len(array) != rows:
+            raise ValueError(f"table {name}: column {field.name} has {len(array)} values, expected {rows}")
+        arrays.append(array)
+    return pa.Table.from_arrays(arrays, schema=schema)

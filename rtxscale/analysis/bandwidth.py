@@ -1,0 +1,52 @@
+"""Bandwidth of collectives per cell, operation and message size, with the interval over visits.
+
+Only counted trials; a result that was checked and is wrong does not count. Called by `analysis.conclude`.
+"""
+
+from __future__ import annotations
+
+import polars as pl
+
+from rtxscale.analysis.conclusions import BANDWIDTH
+from rtxscale.analysis.frames import empty, moments, over_visits, series, shaped
+from rtxscale.stats.intervals import geometric_mean_interval
+
+POINT = ["cell_id", "operation", "size_bytes"]
+SPEEDS = ("time_p50_s", "algbw_gb_s", "busbw_gb_s")
+
+
+def bandwidth_table(collectives: pl.DataFrame, settled: pl.DataFrame, cells: pl.DataFrame) -> pl.DataFrame:
+    """One row per cell, operation and size. `settled` are the counted trials, one row each."""
+    rows = right_rows(collectives, settled)
+    if not rows.height:
+        return empty(BANDWIDTH)
+    visits = rows.group_by([*POINT, "visit"], maintain_order=True).agg(
+        *(pl.col(name).mean() for name in SPEEDS), pl.col("trial_id").n_unique().alias("trials")
+    )
+    # One GPU has no bus: its bus bandwidth is 0, which has no logarithm and needs no interval.
+    logged = visits.with_columns(log=pl.when(pl.col("busbw_gb_s") > 0).then(pl.col("busbw_gb_s").log()))
+    points = logged.group_by(POINT, maintain_order=True).agg(
+        *(pl.col(name).mean() for name in SPEEDS), pl.col("trials").sum(), *over_visits("log")
+    )
+    interval = geometric_mean_interval(moments(points))
+    points = points.with_columns(
+        series("estimate", interval.estimate), series("busbw_low", interval.low), series("busbw_high", interval.high)
+    ).with_columns(busbw_gb_s=pl.coalesce("estimate", "busbw_gb_s"))
+    points = points.join(cells.select("cell_id", "label", "gpus"), on="cell_id", maintain_order="left")
+    return shaped(points.sort("operation", "gpus", "label", "cell_id", "size_bytes"), BANDWIDTH)
+
+
+def right_rows(collectives: pl.DataFrame, settled: pl.DataFrame) -> pl.DataFrame:
+    """Rows of these trials' counted attempts, finite and not known to be wrong, with their cell and visit."""
+    finite = pl.all_horizontal(pl.col(name).is_null() | pl.col(name).is_finite() for name in SPEEDS)
+    return (
+        of_trials(collectives, settled)
+        .filter(finite & pl.col("data_ok").fill_null(value=True))
+        .unique(["trial_id", "operation", "size_bytes", "dtype"], keep="last")
+        .sort("trial_id", "operation", "size_bytes")
+    )
+
+
+def of_trials(collectives: pl.DataFrame, settled: pl.DataFrame) -> pl.DataFrame:
+    """Rows that belong to these trials and attempts."""
+    return collectives.join(settled.select("trial_id", "attempt", "cell_id", "visit"), on=["trial_id", "attempt"])

@@ -1,0 +1,144 @@
+"""Cells and their replicates: one mean per cell and visit, because the replicate is the session, not the repeat.
+
+Within a visit the mean is over repeats, then over the GPUs that a 1-GPU baseline ran on in turn. Called by
+`analysis.conclude`; everything later works on these small frames.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import polars as pl
+
+from rtxscale.analysis.conclusions import CELLS
+from rtxscale.analysis.frames import moments, over_visits, series, shaped
+from rtxscale.analysis.settings import BATCH_AXES, Settings, is_communication, read_settings
+from rtxscale.stats.intervals import geometric_mean_interval
+
+
+@dataclass(frozen=True, kw_only=True)
+class Replicates:
+    """Throughput of cells: `sessions` per cell, visit and session, `visits` per cell and visit (column `log`)."""
+
+    sessions: pl.DataFrame
+    visits: pl.DataFrame
+
+
+@dataclass(frozen=True, kw_only=True)
+class CellTable:
+    """All cells with counted trials.
+
+    `frame` has the columns of `CELLS` and the axes, and beside them study, work per step, device, the keys
+    `communication` and `rest`, the words `series` and the moments `log_mean`, `log_var`, `visits`.
+    """
+
+    frame: pl.DataFrame
+    settings: dict[str, Settings]
+    axes: tuple[str, ...]
+
+    def shown(self) -> pl.DataFrame:
+        """The frame that goes into the conclusions."""
+        columns = {f"axis:{axis}": pl.String() for axis in self.axes}
+        return shaped(self.frame, {**CELLS, **columns})
+
+
+def replicates(counted: pl.DataFrame) -> Replicates:
+    """Means per session and per visit, and their logarithms, of the trials that have a throughput."""
+    throughput = pl.col("throughput_per_s")
+    rows = counted.filter(throughput.is_not_null()).sort("trial_id")
+    sessions = rows.group_by("cell_id", "visit", "session_id", maintain_order=True).agg(throughput.mean())
+    slots = rows.group_by("cell_id", "visit", "slot", maintain_order=True).agg(throughput.mean())
+    visits = slots.group_by("cell_id", "visit", maintain_order=True).agg(throughput.mean())
+    log = throughput.log().alias("log")
+    return Replicates(sessions=sessions.with_columns(log), visits=visits.with_columns(log))
+
+
+def slot_spread(counted: pl.DataFrame) -> pl.DataFrame:
+    """Per 1-GPU cell that ran on several GPUs: how many, and (fastest - slowest) / mean of their throughputs."""
+    throughput = pl.col("throughput_per_s")
+    slots = counted.filter(throughput.is_not_null()).group_by("cell_id", "slot").agg(throughput.mean())
+    spread = (throughput.max() - throughput.min()) / throughput.mean()
+    return (
+        slots.group_by("cell_id")
+        .agg(pl.len().alias("slots"), spread.alias("slot_spread"), throughput.min().alias("slowest"))
+        .filter(pl.col("slots") > 1)
+    )
+
+
+def cell_table(counted: pl.DataFrame, measured: Replicates, declared_axes: Iterable[str]) -> CellTable:
+    """Summarise every cell; `declared_axes` are the axes of the sweep in the order written."""
+    facts = _facts(counted)
+    axes = tuple(declared_axes)
+    settings = {
+        cell_id: read_settings(cell_json, cell_id, axes)
+        for cell_id, cell_json in facts.select("cell_id", "cell_json").iter_rows()
+    }
+    frame = facts.join(_moments(measured), on="cell_id", how="left", maintain_order="left")
+    frame = frame.with_columns(_setting_columns(settings, frame["cell_id"].to_list(), axes))
+    frame = _with_labels(frame, settings, axes).sort("gpus", "label", "cell_id")
+    return CellTable(frame=frame, settings=settings, axes=axes)
+
+
+def _facts(counted: pl.DataFrame) -> pl.DataFrame:
+    first = ("cell_json", "workload", "gpus", "batch_per_gpu", "global_batch", "work_unit", "study", "device")
+    return (
+        counted.sort("trial_id")
+        .group_by("cell_id", maintain_order=True)
+        .agg(
+            *(pl.col(name).drop_nulls().first() for name in first),
+            pl.len().alias("trials"),
+            pl.col("visit").n_unique().alias("sessions"),
+            pl.col("step_time_p50_s").mean(),
+            pl.col("power_w").mean(),
+            pl.col("temperature_max_c").max(),
+            pl.col("memory_peak_mib").max(),
+            (pl.col("work") / pl.col("window_steps")).mean().alias("work_per_step"),
+            pl.col("device_names").list.sort().list.join(" + ").drop_nulls().first().alias("device_name"),
+            pl.col("flags")
+            .list.explode(empty_as_null=False)
+            .drop_nulls()
+            .unique()
+            .sort()
+            .str.join(", ")
+            .alias("flags"),
+        )
+    )
+
+
+def _moments(measured: Replicates) -> pl.DataFrame:
+    frame = measured.visits.group_by("cell_id", maintain_order=True).agg(over_visits("log"))
+    interval = geometric_mean_interval(moments(frame))
+    return frame.with_columns(
+        series("throughput_per_s", interval.estimate),
+        series("throughput_low", interval.low),
+        series("throughput_high", interval.high),
+    )
+
+
+def _setting_columns(settings: dict[str, Settings], cells: list[str], axes: tuple[str, ...]) -> list[pl.Series]:
+    known = [settings[cell_id] for cell_id in cells]
+    return [
+        pl.Series("communication", [item.communication for item in known], dtype=pl.String),
+        pl.Series("rest", [item.rest for item in known], dtype=pl.String),
+        pl.Series("is_default", [item.is_default for item in known], dtype=pl.Boolean),
+        *(pl.Series(f"axis:{axis}", [item.values[axis] for item in known], dtype=pl.String) for axis in axes),
+    ]
+
+
+def _with_labels(frame: pl.DataFrame, settings: dict[str, Settings], axes: tuple[str, ...]) -> pl.DataFrame:
+    """Add `label` (the whole cell) and `series` (without GPU count and batch) in words."""
+    kept = [axis for axis in axes if axis not in ("gpus", *BATCH_AXES)]
+    batches = [axis for axis in axes if axis in BATCH_AXES]
+    ordered = [axis for axis in kept if not is_communication(axis)] + [axis for axis in kept if is_communication(axis)]
+    known = [settings[cell_id] for cell_id in frame["cell_id"]]
+    series_words = [", ".join(item.words(ordered)) or "defaults" for item in known]
+    labels = [
+        ", ".join([f"gpus {gpus}", *item.words(batches), *(item.words(ordered) or ["defaults"] * (gpus > 1))])
+        for gpus, item in zip(frame["gpus"], known, strict=True)
+    ]
+    frame = frame.with_columns(
+        pl.Series("label", labels, dtype=pl.String), pl.Series("series", series_words, dtype=pl.String)
+    )
+    batch = pl.format("{}, batch {} per GPU", "label", "batch_per_gpu")
+    return frame.with_columns(label=pl.when(pl.col("label").is_duplicated()).then(batch).otherwise("label"))

@@ -1,0 +1,42 @@
+"""Which rows count: one row per trial, and of those the ones that may enter a mean.
+
+A retried trial counts once, with its last good attempt. What failed, diverged or has no finite number never counts; it
+is shown among the outcomes instead. Called by `analysis.conclude`.
+"""
+
+from __future__ import annotations
+
+import polars as pl
+
+from rtxscale.analysis.conclusions import OUTCOMES
+from rtxscale.analysis.frames import shaped
+from rtxscale.results.outcomes import Outcome
+
+
+def settled_trials(trials: pl.DataFrame) -> pl.DataFrame:
+    """One row per trial id: its last ok attempt, else its last attempt."""
+    order = ["trial_id", "ok", "attempt", "ended_ns", "throughput_per_s"]
+    return (
+        trials.with_columns(ok=pl.col("outcome") == Outcome.OK)
+        .sort(order, nulls_last=False)
+        .unique(subset="trial_id", keep="last", maintain_order=True)
+        .drop("ok")
+    )
+
+
+def counted_trials(settled: pl.DataFrame) -> pl.DataFrame:
+    """The ok trials whose loss and throughput, where they have one, are finite; a throughput must also be positive."""
+    finite_loss = pl.col("loss_last").is_null() | pl.col("loss_last").is_finite()
+    throughput = pl.col("throughput_per_s")
+    sound = throughput.is_null() | (throughput.is_finite() & (throughput > 0))
+    return settled.filter((pl.col("outcome") == Outcome.OK) & finite_loss & sound)
+
+
+def outcome_table(settled: pl.DataFrame) -> pl.DataFrame:
+    """How the trials ended, the most frequent ending first, each with an example."""
+    table = (
+        settled.group_by("outcome", maintain_order=True)
+        .agg(pl.len().alias("trials"), pl.first("trial_id").alias("example"), pl.first("message"))
+        .sort(["trials", "outcome"], descending=[True, False])
+    )
+    return shaped(table, OUTCOMES)

@@ -1,0 +1,185 @@
+"""What a reader must know beside the numbers: what did not count, which bases were used, what looks suspicious.
+
+One function per remark; each returns no sentence where there is nothing to say. Called by `analysis.conclude`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import polars as pl
+
+from rtxscale.analysis.bandwidth import of_trials
+from rtxscale.analysis.cells import CellTable, slot_spread
+from rtxscale.analysis.efficiency import ABOVE_ONE, SUPERLINEAR
+from rtxscale.analysis.settings import SIZE_AXES
+from rtxscale.results.outcomes import Outcome
+
+SHOWN = 4
+"""Examples in one kind of remark; the rest is counted."""
+TOLERANCE = 0.005
+"""Relative difference of measured and declared work per step that counts as equal."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evidence:
+    """Everything that remarks are made from."""
+
+    settled: pl.DataFrame
+    counted: pl.DataFrame
+    collectives: pl.DataFrame
+    cells: CellTable
+    efficiency: pl.DataFrame
+    effects: pl.DataFrame
+
+
+def remarks(evidence: Evidence) -> tuple[str, ...]:
+    """All remarks, the most important first."""
+    makers = (
+        _not_counted,
+        _invariant,
+        _without_base,
+        _suspicious,
+        _one_visit,
+        _bases,
+        _different_devices,
+        _wrong_data,
+        _silent_axes,
+        _flags,
+        _profile,
+    )
+    return tuple(sentence for maker in makers for sentence in maker(evidence))
+
+
+def _not_counted(evidence: Evidence) -> Iterator[str]:
+    settled = evidence.settled
+    failed = settled.filter(pl.col("outcome") != Outcome.OK)
+    if failed.height:
+        counts = failed.group_by("outcome").len().sort(["len", "outcome"], descending=[True, False]).iter_rows()
+        shown = ", ".join(f"{count} {outcome}" for outcome, count in counts)
+        yield f"{failed.height} of {settled.height} trials did not end ok and are not counted: {shown}."
+    broken = settled.height - failed.height - evidence.counted.height
+    if broken:
+        yield f"{broken} ok trials are not counted: their throughput or loss is not a finite number."
+
+
+def _invariant(evidence: Evidence) -> Iterator[str]:
+    """The study's constant, from the data: work of a step is the global batch, and that is batch times GPUs."""
+    cells = evidence.cells.frame
+    declared = pl.col("batch_per_gpu") * pl.col("gpus") != pl.col("global_batch")
+    done = (pl.col("work_per_step") / pl.col("global_batch") - 1).abs() > TOLERANCE
+    broken = cells.filter(declared | (done & (pl.col("work_unit") != "token")))
+    if broken.height:
+        yield (
+            f"The study's invariant does not hold in {_some(broken['label'])}: global batch, batch per GPU times GPUs "
+            "and the work measured per step differ; their efficiencies compare unequal work."
+        )
+
+
+def _without_base(evidence: Evidence) -> Iterator[str]:
+    cells = evidence.cells.frame.filter(pl.col("throughput_per_s").is_not_null())
+    used = pl.concat([evidence.efficiency["cell_id"], evidence.efficiency["base_cell_id"]])
+    left = cells.filter(~pl.col("cell_id").is_in(used.implode()))
+    several = left.filter(pl.col("gpus") > 1)
+    if several.height:
+        yield (
+            f"No efficiency for {_some(several['label'])}: no smaller GPU count with the same batch and settings has a "
+            "result; add 1 to the axis gpus, or run the sweep again if its base failed."
+        )
+    single = left.filter(pl.col("gpus") == 1)
+    if single.height and not evidence.efficiency.height:
+        yield f"Only one GPU has a result ({_some(single['label'])}): run more GPUs for an efficiency."
+
+
+def _suspicious(evidence: Evidence) -> Iterator[str]:
+    for mark, words in ((SUPERLINEAR, "superlinear"), (ABOVE_ONE, "above 1")):
+        found = evidence.efficiency.filter(pl.col("note").str.contains(mark, literal=True))
+        if not found.height:
+            continue
+        bases = evidence.cells.frame.filter(pl.col("cell_id").is_in(found["base_cell_id"].implode()))
+        shown = "; ".join(_rate(row) for row in bases.head(SHOWN).iter_rows(named=True))
+        yield (
+            f"Suspicious: {found.height} efficiencies are {words} (largest {max(found['efficiency']):.3f}, not "
+            f"clipped). Check the base first: {shown}."
+        )
+
+
+def _one_visit(evidence: Evidence) -> Iterator[str]:
+    cells = evidence.cells.frame
+    single = cells.filter(pl.col("sessions") < 2)
+    if single.height:
+        yield (
+            f"{single.height} of {cells.height} cells were measured in one visit only: no interval; repeats within a "
+            "session do not replace it. Run the sweep with visits of 2 or more."
+        )
+
+
+def _bases(evidence: Evidence) -> Iterator[str]:
+    used = evidence.efficiency.unique(["curve", "base_cell_id"], maintain_order=True)
+    cells = evidence.cells.frame.join(slot_spread(evidence.counted), on="cell_id", how="left", maintain_order="left")
+    for row in used.head(SHOWN).iter_rows(named=True):
+        base = cells.row(by_predicate=pl.col("cell_id") == row["base_cell_id"], named=True)
+        relative = "" if row["base_gpus"] == 1 else f", so efficiencies are relative to {row['base_gpus']} GPUs"
+        spread = ""
+        if base["slots"]:
+            spread = f"; measured on {base['slots']} GPUs in turn, which differ by {100 * base['slot_spread']:.1f} %"
+        yield f"Base of the {row['curve']} curve: {_rate(base)}{spread}{relative}."
+    if used.height > SHOWN:
+        yield f"{used.height - SHOWN} more bases were used; see the efficiency table."
+
+
+def _different_devices(evidence: Evidence) -> Iterator[str]:
+    names = evidence.cells.frame["device_name"].drop_nulls().unique().sort()
+    if names.len() > 1:
+        yield f"Cells ran on different device models ({'; '.join(names)}): their efficiencies do not compare like."
+
+
+def _wrong_data(evidence: Evidence) -> Iterator[str]:
+    wrong = of_trials(evidence.collectives, evidence.counted).filter(~pl.col("data_ok"))
+    if wrong.height:
+        yield (
+            f"{wrong.height} collectives returned wrong data and are not counted, first in trial "
+            f"{wrong['trial_id'][0]}: trust no number of this machine until that is explained."
+        )
+
+
+def _silent_axes(evidence: Evidence) -> Iterator[str]:
+    cells = evidence.cells
+    for axis in cells.axes:
+        if axis in SIZE_AXES or axis in evidence.effects["axis"]:
+            continue
+        values = cells.frame.filter(pl.col("throughput_per_s").is_not_null())[f"axis:{axis}"].drop_nulls()
+        if values.n_unique() > 1:
+            yield f"No effect of {axis}: no two cells with a result differ in it alone."
+
+
+def _flags(evidence: Evidence) -> Iterator[str]:
+    flags = evidence.counted.select(pl.col("flags").explode()).drop_nulls()
+    if flags.height:
+        counts = flags.group_by("flags").len().sort(["len", "flags"], descending=[True, False]).iter_rows()
+        shown = ", ".join(f"{flag} on {count}" for flag, count in counts)
+        yield f"Flags among {evidence.counted.height} counted trials: {shown}."
+
+
+def _profile(evidence: Evidence) -> Iterator[str]:
+    if (evidence.counted["profile"] == "quick").any():
+        yield "Measured with the quick profile: not publishable."
+
+
+def _rate(cell: dict[str, object]) -> str:
+    """A cell's throughput in words, with its interval."""
+    low, high = cell["throughput_low"], cell["throughput_high"]
+    bounds = f" ({low:.4g}-{high:.4g})" if low is not None and high is not None else ""
+    visits = cell["visits"]
+    return (
+        f"{cell['label']}: {cell['throughput_per_s']:.5g}{bounds} {cell['work_unit'] or 'unit'}s/s over {visits} "
+        f"visit{'' if visits == 1 else 's'}"
+    )
+
+
+def _some(labels: Iterable[str]) -> str:
+    """The first few labels and how many more."""
+    names = list(labels)
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return "; ".join(f"({name})" for name in names[:SHOWN]) + more

@@ -1,0 +1,141 @@
+"""A cell's settings as text keys: which cells are equal apart from one axis, the GPU count or the communication.
+
+Read from `trials.cell_json`, where defaults are left out, so the default is looked up in the models of `spec`. Called
+by `analysis.cells`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+from rtxscale.spec.cell import Cell
+from rtxscale.spec.sweep import COMMUNICATION_AXES
+
+BATCH_AXES = ("workload.batch_per_gpu", "workload.global_batch")
+SIZE_AXES = ("gpus", *BATCH_AXES)
+UNCOMPARED = ("collectives.", "nccl.unsafe")
+"""Settings that do not change what the workload does: the probe after it and the licence for unsafe protocols."""
+
+WORDS: dict[str, Callable[[str], str]] = {
+    "gpus": lambda value: f"gpus {value}",
+    "nccl.algorithm": lambda value: value,
+    "nccl.channels": lambda value: f"{value} channel" if value == "1" else f"{value} channels",
+    "nccl.protocol": lambda value: f"protocol {value}",
+    "nccl.p2p": lambda value: f"P2P {value}",
+    "ddp.bucket_mib": lambda value: f"bucket {value} MiB",
+    "workload.precision": lambda value: value,
+    "workload.compile": lambda value: "no compile" if value == "off" else f"compile {value}",
+    "workload.batch_per_gpu": lambda value: f"batch {value} per GPU",
+    "workload.global_batch": lambda value: f"global batch {value}",
+    "launcher": lambda value: value,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """One cell's settings. `communication` and `rest` are keys: equal text means equal settings.
+
+    `rest` is everything but the communication, the GPU count and the batch. `values` holds each axis; None where an
+    axis does not apply (the communication of one GPU).
+    """
+
+    communication: str
+    rest: str
+    is_default: bool
+    values: Mapping[str, str | None]
+    flat: Mapping[str, str] = field(default_factory=dict)
+
+    def other_than(self, axis: str) -> str:
+        """A key of all settings but this axis, GPU count and batch included."""
+        return _key((path, value) for path, value in self.flat.items() if path != axis)
+
+    def words(self, axes: Iterable[str]) -> list[str]:
+        """These axes in words; what is left to NCCL or DDP is not mentioned."""
+        pairs = ((axis, self.values.get(axis)) for axis in axes)
+        return [in_words(axis, value) for axis, value in pairs if value not in (None, "auto")]
+
+
+def read_settings(cell_json: str | None, cell_id: str, axes: Iterable[str]) -> Settings:
+    """Settings of one cell. One that cannot be read is comparable with nothing but itself."""
+    try:
+        declared = json.loads(cell_json or "")
+        flat = dict(sorted(flatten(declared)))
+        kind = declared["workload"]["kind"]
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return Settings(communication="", rest=cell_id, is_default=False, values=dict.fromkeys(axes))
+    gpus = flat.get("gpus", "1")
+    compared = {path: value for path, value in flat.items() if not path.startswith(UNCOMPARED)}
+    communication = {path: value for path, value in compared.items() if is_communication(path)}
+    rest = {path: value for path, value in compared.items() if path not in communication and path not in SIZE_AXES}
+    values = {
+        axis: flat.get(axis) or (None if gpus == "1" and is_communication(axis) else default_at(axis, kind))
+        for axis in axes
+    }
+    return Settings(
+        communication=_key(communication.items()),
+        rest=_key(rest.items()),
+        is_default=not communication,
+        values=values,
+        flat=compared,
+    )
+
+
+def is_communication(path: str) -> bool:
+    """Whether the dotted path is a setting of the communication.
+
+    >>> is_communication("nccl.channels"), is_communication("workload.precision")
+    (True, False)
+    """
+    return path.startswith(COMMUNICATION_AXES)
+
+
+def in_words(axis: str, value: str) -> str:
+    """One setting as people say it.
+
+    >>> in_words("nccl.channels", "8"), in_words("workload.image_size", "224")
+    ('8 channels', 'image_size 224')
+    """
+    known = WORDS.get(axis)
+    return known(value) if known else f"{axis.rpartition('.')[2]} {value}"
+
+
+def as_text(value: Any) -> str:
+    """A scalar of a sweep as text; 25 and 25.0 are alike.
+
+    >>> as_text(25.0), as_text(0.5), as_text(True), as_text("ring")
+    ('25', '0.5', 'true', 'ring')
+    """
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def flatten(section: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, str]]:
+    """Dotted paths and texts of all values.
+
+    >>> list(flatten({"nccl": {"channels": 8}, "gpus": 2}))
+    [('nccl.channels', '8'), ('gpus', '2')]
+    """
+    for name, value in section.items():
+        if isinstance(value, dict):
+            yield from flatten(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", as_text(value)
+
+
+@cache
+def default_at(path: str, kind: str) -> str | None:
+    """What a field has when a sweep does not mention it; None for a field that does not exist or has no default."""
+    try:
+        value = Cell.model_validate({"workload": {"kind": kind}}).at(path)
+    except (ValueError, AttributeError):
+        return None
+    return None if value is None else as_text(value)
+
+
+def _key(settings: Iterable[tuple[str, str]]) -> str:
+    return "\x1f".join(f"{path}={value}" for path, value in settings)

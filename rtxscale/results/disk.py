@@ -1,0 +1,101 @@
+"""Durable steps on a local or NFS disk: whole files, atomic replacement, private modes.
+
+Every change that the result store makes to a disk is one of these few steps, so that a test can kill the writer between
+any two of them. No knowledge of runs or tables. Called by the other modules of `results`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import shutil
+from pathlib import Path
+
+from rtxscale.errors import ResultsError
+
+FILE_MODE = 0o600
+DIRECTORY_MODE = 0o700
+MIN_FREE_MIB = 64
+"""Less free space than this counts as a full disk, in MiB."""
+
+PROBE_BYTES = 4096
+
+
+def write_file(path: Path, data: bytes, *, exclusive: bool = True) -> None:
+    """Write a whole file and flush it to the disk; `exclusive` refuses to touch one that exists.
+
+    The directory entry itself is durable only after `sync_directory`.
+    """
+    flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | (os.O_EXCL if exclusive else os.O_TRUNC)
+    descriptor = os.open(path, flags, FILE_MODE)
+    try:
+        rest = memoryview(data)
+        while rest:
+            rest = rest[os.write(descriptor, rest) :]
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """Put a whole file in place: readers see the old content or the new, never a part. Durable on return."""
+    temporary = path.with_name(f".{path.name}.tmp")
+    write_file(temporary, data, exclusive=False)
+    temporary.replace(path)
+    sync_directory(path.parent)
+
+
+def sync_directory(path: Path) -> None:
+    """Make the directory's entries durable: files created, renamed or removed in it."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def make_directory(path: Path) -> None:
+    """Create one directory that only its owner can enter."""
+    path.mkdir(DIRECTORY_MODE)
+
+
+def remove_file(path: Path) -> None:
+    """Remove a file; one that is already gone is fine."""
+    with contextlib.suppress(FileNotFoundError):
+        path.unlink()
+
+
+def check_space(path: Path) -> None:
+    """See that the disk that holds `path` is not full.
+
+    Raises:
+        ResultsError: less than `MIN_FREE_MIB` are free.
+    """
+    free_mib = shutil.disk_usage(path).free / 2**20
+    if free_mib < MIN_FREE_MIB:
+        raise ResultsError(
+            f"{path}: found {free_mib:.0f} MiB free on its disk; expected at least {MIN_FREE_MIB} MiB; "
+            "free some space or set RTXSCALE_RESULTS to another disk"
+        )
+
+
+def check_root(root: Path) -> None:
+    """Make the results root if it is missing and see that it can be written, before anything runs.
+
+    Raises:
+        ResultsError: the root is not a directory, cannot be made or written, or its disk is full.
+    """
+    try:
+        root.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
+        check_space(root)
+        probe = root / f".rtxscale-probe-{secrets.token_hex(4)}"
+        try:
+            write_file(probe, bytes(PROBE_BYTES))
+        finally:
+            remove_file(probe)
+    except OSError as error:
+        raise ResultsError(
+            f"{root}: found {error.strerror or error} while trying to write there; expected a directory that can be "
+            "written; set RTXSCALE_RESULTS to one"
+        ) from error

@@ -1,0 +1,72 @@
+"""Whatever the rows: the base has efficiency 1, and neither order nor repetition of rows changes a conclusion."""
+
+import random
+import sys
+from pathlib import Path
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from polars.testing import assert_frame_equal
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "analysis"))
+from made_trials import all_frames, assert_sound, collectives_frame, made_cell, made_row, trials_frame
+
+from rtxscale.analysis.conclude import conclude_tables
+
+AXES = {"gpus": [1, 2, 4], "nccl.algorithm": ["auto", "ring"], "workload.precision": ["bf16", "fp32"]}
+CELLS = [
+    made_cell(gpus, batch, precision=precision, **({"algorithm": algorithm} if gpus > 1 else {}))
+    for gpus in (1, 2, 4)
+    for batch in (32, 64)
+    for precision in ("bf16", "fp32")
+    for algorithm in (("auto", "ring") if gpus > 1 else ("auto",))
+]
+NUMBERS = st.one_of(st.floats(0.1, 1e6), st.sampled_from([None, float("nan"), float("inf"), 0.0, -1.0]))
+
+
+@st.composite
+def rows(draw):
+    study = draw(st.sampled_from(["weak", "strong", "both"]))
+    made = {}
+    for _ in range(draw(st.integers(0, 25))):
+        cell = draw(st.sampled_from(CELLS))
+        visit, repeat = draw(st.integers(1, 3)), draw(st.integers(1, 2))
+        slot = draw(st.integers(0, 1)) if cell.gpus == 1 else 0
+        attempt = draw(st.integers(1, 2))
+        outcome = draw(st.sampled_from(["ok", "ok", "ok", "oom", "hang"]))
+        row = made_row(cell, draw(NUMBERS), visit=visit, repeat=repeat, slot=slot, study=study, outcome=outcome)
+        made[row["trial_id"], attempt] = row | {"attempt": attempt}
+    return list(made.values())
+
+
+def concluded(trials):
+    return conclude_tables(trials_frame(trials), collectives_frame(), axes=AXES)
+
+
+@given(rows())
+@settings(max_examples=40, deadline=None)
+def test_conclusions_are_sound_and_every_base_has_efficiency_one(trials):
+    conclusions = concluded(trials)
+    assert_sound(conclusions)
+    table = conclusions.efficiency
+    bases = table.filter(pl.col("cell_id") == pl.col("base_cell_id"))
+    assert bases["efficiency"].to_list() == [1.0] * bases.height
+    assert bases["extra_gpu"].null_count() == bases.height
+    series = ["curve", "series", "base_cell_id"]
+    assert bases.unique(series).height == table.unique(series).height
+    scaled = table["speedup"] * table["base_gpus"] / table["gpus"]
+    assert table["efficiency"].to_list() == pytest.approx(scaled.to_list())
+
+
+@given(rows(), st.randoms(use_true_random=False))
+@settings(max_examples=30, deadline=None)
+def test_order_and_repetition_of_rows_change_nothing(trials, chance: random.Random):
+    mixed = trials + [row for row in trials if chance.random() < 0.5]
+    chance.shuffle(mixed)
+    before, after = concluded(trials), concluded(mixed)
+    assert before.headline == after.headline
+    assert before.remarks == after.remarks
+    for name, frame in all_frames(before).items():
+        assert_frame_equal(frame, all_frames(after)[name])
