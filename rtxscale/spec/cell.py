@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from functools import lru_cache
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -58,11 +59,13 @@ class Measure(Section):
 
     def resolved(self) -> Measure:
         """The same settings with every empty field filled in from the profile."""
-        filled = {
-            name: default if getattr(self, name) is None else getattr(self, name)
-            for name, default in PROFILES[self.profile].items()
-        }
-        return Measure(profile=self.profile, **filled)
+        return _resolved(self)
+
+
+@lru_cache(maxsize=256)
+def _resolved(measure: Measure) -> Measure:
+    given = {name: value for name in PROFILES[measure.profile] if (value := getattr(measure, name)) is not None}
+    return Measure(profile=measure.profile, **{**PROFILES[measure.profile], **given})
 
 
 PROFILES: dict[str, dict[str, Any]] = {
@@ -102,8 +105,7 @@ class Cell(Section):
 
         This is the text that is hashed. Defaults are left out so that a field added later keeps old ids.
         """
-        declared = self.model_dump(mode="json", exclude_defaults=True)
-        return json.dumps(_plain(declared), sort_keys=True, separators=(",", ":"))
+        return canonical_json(self.model_dump(mode="json", exclude_defaults=True))
 
     @property
     def cell_id(self) -> str:
@@ -111,15 +113,33 @@ class Cell(Section):
         return content_id(self.canonical())
 
     def at(self, path: str) -> Any:
-        """Value at a dotted path, such as `nccl.channels`."""
+        """Value at a dotted path, such as `nccl.channels`; None below a section that the cell does without."""
         value: Any = self
         for name in path.split("."):
+            if value is None:
+                return None
             value = getattr(value, name)
         return value
 
 
+def make_cell(fields: dict[str, Any]) -> Cell:
+    """A cell from plain data that a valid sweep gave; sections that many cells share are made once."""
+    made = {name: _section(name, tuple(fields[name].items())) for name in SECTIONS if isinstance(fields[name], dict)}
+    return Cell(**{**fields, **made})
+
+
+SECTIONS = ("workload", "collectives", "nccl", "ddp", "measure")
+
+
+@lru_cache(maxsize=1024)
+def _section(name: str, items: tuple[tuple[str, Any], ...]) -> Section:
+    around = {"workload": {"kind": "collectives"}, name: dict(items)}
+    section: Section = getattr(Cell.model_validate(around), name)
+    return section
+
+
 class Trial(Section):
-    """One measurement of a cell: which visit, which repeat and, for a 1-GPU baseline, which GPU of the pool (`slot`)."""
+    """One measurement of a cell: which visit and repeat and, for a 1-GPU baseline, which GPU of the pool (`slot`)."""
 
     cell: Cell
     visit: Annotated[int, Field(ge=1)]
@@ -129,7 +149,12 @@ class Trial(Section):
     @property
     def trial_id(self) -> str:
         """Content hash of the cell, visit, repeat and slot; the same on every machine."""
-        return content_id(f"{self.cell.canonical()}|v{self.visit}|r{self.repeat}|s{self.slot}")
+        return trial_id_of(self.cell.canonical(), self.visit, self.repeat, self.slot)
+
+
+def trial_id_of(canonical: str, visit: int, repeat: int, slot: int) -> str:
+    """Trial id from the canonical text of a cell, for callers that need many ids of one cell."""
+    return content_id(f"{canonical}|v{visit}|r{repeat}|s{slot}")
 
 
 def content_id(text: str) -> str:
@@ -137,8 +162,22 @@ def content_id(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
+def canonical_json(data: Any) -> str:
+    """JSON text that is equal for equal data: sorted keys, no spaces, whole floats as integers.
+
+    >>> canonical_json({"b": 25.0, "a": [1, 0.5]})
+    '{"a":[1,0.5],"b":25}'
+    """
+    return _ENCODER.encode(_plain(data))
+
+
+_ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
+
+
 def _plain(value: Any) -> Any:
     """JSON data with whole floats as integers, so that 25 and 25.0 hash alike."""
+    if isinstance(value, str | bool | int):
+        return value
     if isinstance(value, dict):
         return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, list):

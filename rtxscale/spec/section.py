@@ -9,7 +9,7 @@ from typing import Annotated, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
-PositiveInt = Annotated[int, Field(gt=0)]
+PositiveInt = Annotated[int, Field(ge=1, le=1_000_000_000)]
 PositiveFloat = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 T = TypeVar("T")

@@ -9,11 +9,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from rtxscale.spec.cell import Cell, Ddp, Isolation, Launcher, Measure, Nccl, content_id
+from rtxscale.spec.cell import Cell, Ddp, Isolation, Launcher, Measure, Nccl, canonical_json, content_id
 from rtxscale.spec.section import PositiveInt, Section, Several
 from rtxscale.spec.workload import CollectivesProbe, Workload
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
+Study = Literal["weak", "strong", "both"]
+Order = Literal["interleaved", "random", "as_written"]
 Scalar = bool | int | float | str
 
 COMMUNICATION_AXES = ("nccl.", "ddp.")
@@ -30,9 +32,9 @@ class Hardware(Section):
 class Sweep(Section):
     """One sweep file."""
 
-    name: Name
+    name: Name = Field(description="1 to 64 letters, digits, dots, underscores or hyphens, a letter or digit first.")
     question: str = Field(min_length=1, max_length=1000, description="What the sweep asks, in one sentence.")
-    study: Literal["weak", "strong", "both"]
+    study: Study = Field(description="Work per GPU constant, global work constant, or both.")
     workload: Workload
     collectives: CollectivesProbe | None = None
     gpus: PositiveInt = 1
@@ -46,7 +48,7 @@ class Sweep(Section):
     exclude: Several[dict[str, Scalar]] = Field((), description="Points left out: all given values match.")
     visits: PositiveInt = Field(2, description="Sessions per session key, in mirrored order.")
     repeats: PositiveInt = Field(1, description="Trials of a cell within one visit.")
-    order: Literal["interleaved", "random", "as_written"] = "interleaved"
+    order: Order = Field("interleaved", description="Order of the trials within a session.")
     hardware: Hardware = Hardware()
 
     @property
@@ -57,6 +59,9 @@ class Sweep(Section):
 
     @property
     def sweep_id(self) -> str:
-        """Content hash of what is measured; more visits, repeats or another question are the same sweep."""
-        keep = self.model_copy(update={"question": "-", "visits": 1, "repeats": 1})
-        return content_id(keep.model_dump_json())
+        """Content hash of what is measured; more visits, repeats or another question are the same sweep.
+
+        The order of keys does not count, and defaults are left out so that a field added later keeps old ids.
+        """
+        declared = self.model_dump(mode="json", exclude_defaults=True, exclude={"question", "visits", "repeats"})
+        return content_id(canonical_json(declared))

@@ -1,0 +1,207 @@
+"""`rtxscale plan`: what a sweep would run here, or on a machine named in words, and what it would cost.
+
+Starts nothing and loads neither Ray nor torch. Printing is plain text of at most 80 columns.
+"""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from rtxscale.devices.inventory import Inventory
+    from rtxscale.plan.model import Plan
+
+WIDTH = 80
+SESSIONS_SHOWN = 16
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the application."""
+    app.command(name="plan")(plan)
+
+
+def plan(
+    sweep: Annotated[Path, typer.Argument(help="The sweep file (YAML).", show_default=False)],
+    as_json: Annotated[bool, typer.Option("--json", help="Print the whole plan as JSON.")] = False,
+    assume: Annotated[
+        str | None, typer.Option(help='Plan for a machine in words, such as "4x RTX 5090" or "cpu".')
+    ] = None,
+) -> None:
+    """Show cells, trials, sessions, what is dropped and the estimated cost; run nothing."""
+    from rtxscale.plan.assume import assumed_inventory
+    from rtxscale.plan.expand import make_plan
+    from rtxscale.spec.load import load_sweep
+
+    loaded = load_sweep(sweep)
+    inventory = _inventory_here() if assume is None else assumed_inventory(assume)
+    made = make_plan(loaded.sweep, inventory)
+    if as_json:
+        typer.echo(json.dumps(plan_json(made, inventory), indent=2))
+    else:
+        typer.echo("\n".join(plan_lines(made, inventory)))
+
+
+def _inventory_here() -> Inventory:
+    from rtxscale.devices.inventory import Inventory
+    from rtxscale.telemetry.facts import describe_node
+
+    node, notes = describe_node("local")
+    return Inventory(nodes=(node,), notes=notes)
+
+
+def plan_json(plan: Plan, inventory: Inventory) -> dict[str, Any]:
+    """The plan as JSON data.
+
+    `sweep`: name, sweep_id, question, study. `device`, `hardware` (in words), `assumed`, `threads_per_worker`.
+    `cells`, `trials`: counts. `sessions`, in the order they run: session_id, gpus, slot, launcher, visit, and `trials`:
+    trial_id, cell_id, repeat, batch_per_gpu and global_batch (null without), axes (dotted path -> value).
+    `dropped`: axes, rule, reason. `notes`. `estimate`: wall_s, energy_wh (null when unknown), basis.
+    """
+    return {
+        "sweep": {
+            "name": plan.sweep.name,
+            "sweep_id": plan.sweep_id,
+            "question": plan.sweep.question,
+            "study": plan.sweep.study,
+        },
+        "device": plan.device,
+        "hardware": inventory.describe(),
+        "assumed": inventory.assumed,
+        "threads_per_worker": plan.threads_per_worker,
+        "cells": count_cells(plan),
+        "trials": len(plan.trials),
+        "sessions": list(_json_sessions(plan)),
+        "dropped": [{"axes": drop.axes, "rule": drop.rule, "reason": drop.reason} for drop in plan.dropped],
+        "notes": list(plan.notes),
+        "estimate": {
+            "wall_s": round(plan.estimate.wall_s, 1),
+            "energy_wh": None if plan.estimate.energy_wh is None else round(plan.estimate.energy_wh, 1),
+            "basis": plan.estimate.basis,
+        },
+    }
+
+
+def _json_sessions(plan: Plan) -> Iterator[dict[str, Any]]:
+    cell_ids: dict[int, str] = {}
+    for session in plan.sessions:
+        trials = []
+        for planned in session.trials:
+            cell = planned.trial.cell
+            if id(cell) not in cell_ids:
+                cell_ids[id(cell)] = cell.cell_id
+            trials.append(
+                {
+                    "trial_id": planned.trial_id,
+                    "cell_id": cell_ids[id(cell)],
+                    "repeat": planned.trial.repeat,
+                    "batch_per_gpu": getattr(cell.workload, "batch_per_gpu", None),
+                    "global_batch": getattr(cell.workload, "global_batch", None),
+                    "axes": planned.axes,
+                }
+            )
+        yield {
+            "session_id": session.session_id,
+            "gpus": session.key.gpus,
+            "slot": session.key.slot,
+            "launcher": session.key.launcher,
+            "visit": session.visit,
+            "trials": trials,
+        }
+
+
+def count_cells(plan: Plan) -> int:
+    """Number of different cells in the plan."""
+    return len({id(planned.trial.cell) for planned in plan.trials})
+
+
+def plan_lines(plan: Plan, inventory: Inventory) -> Iterator[str]:
+    """The plan as lines of at most 80 columns."""
+    sweep = plan.sweep
+    yield from _wrapped(f"{sweep.name}: {sweep.question}", "  ")
+    place = f"{inventory.describe()}, assumed" if inventory.assumed else inventory.describe()
+    yield f"study {sweep.study}, workload {sweep.workload.label}, profile {sweep.measure.profile}"
+    yield from _wrapped(
+        f"device {plan.device} ({place}), {counted(plan.threads_per_worker, 'thread')} per worker", "  "
+    )
+    yield ""
+    yield (
+        f"{counted(count_cells(plan), 'cell')}, {counted(len(plan.trials), 'trial')}, "
+        f"{counted(len(plan.sessions), 'session')} ({counted(sweep.visits, 'visit')}, order {sweep.order})"
+    )
+    yield ""
+    yield from _session_table(plan)
+    yield from _dropped_lines(plan)
+    if plan.notes:
+        yield ""
+        yield "Notes"
+        for note in plan.notes:
+            yield from _wrapped(f"- {note}", "  ")
+    yield ""
+    yield from _estimate_lines(plan)
+
+
+def _session_table(plan: Plan) -> Iterator[str]:
+    width = max(len(session.session_id) for session in plan.sessions)
+    yield f"{'session':<{width}}  visit  {'GPUs' if plan.device == 'cuda' else 'workers':>7}  trials"
+    for session in plan.sessions[:SESSIONS_SHOWN]:
+        yield f"{session.session_id:<{width}}  {session.visit:>5}  {session.key.gpus:>7}  {len(session.trials):>6}"
+    rest = plan.sessions[SESSIONS_SHOWN:]
+    if rest:
+        trials = sum(len(session.trials) for session in rest)
+        yield f"... and {counted(len(rest), 'more session')} with {counted(trials, 'trial')}"
+
+
+def _dropped_lines(plan: Plan) -> Iterator[str]:
+    if not plan.dropped:
+        return
+    yield ""
+    yield f"Dropped: {counted(len(plan.dropped), 'point')} of the grid"
+    for reason, count in Counter(drop.reason for drop in plan.dropped).most_common():
+        yield from _wrapped(f"{count:>6}  {reason}", " " * 8)
+
+
+def _estimate_lines(plan: Plan) -> Iterator[str]:
+    energy = "" if plan.estimate.energy_wh is None else f", at most {_energy(plan.estimate.energy_wh)}"
+    yield f"Estimate: about {duration(plan.estimate.wall_s)}{energy}"
+    yield from _wrapped(f"  ({plan.estimate.basis})", "   ")
+
+
+def duration(seconds: float) -> str:
+    """Seconds in words, to two units.
+
+    >>> duration(50), duration(754), duration(8000), duration(200000)
+    ('50 s', '13 min', '2 h 13 min', '2 d 8 h')
+    """
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    if minutes < 90:
+        return f"{minutes} min"
+    if minutes < 48 * 60:
+        return f"{minutes // 60} h {minutes % 60} min"
+    hours = round(minutes / 60)
+    return f"{hours // 24} d {hours % 24} h"
+
+
+def counted(count: int, noun: str) -> str:
+    """A count with its noun.
+
+    >>> counted(1, "cell"), counted(12000, "trial")
+    ('1 cell', '12,000 trials')
+    """
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def _energy(watt_hours: float) -> str:
+    return f"{watt_hours:.0f} Wh" if watt_hours < 1000 else f"{watt_hours / 1000:.1f} kWh"
+
+
+def _wrapped(text: str, indent: str) -> list[str]:
+    return textwrap.wrap(text, WIDTH, subsequent_indent=indent, drop_whitespace=True)

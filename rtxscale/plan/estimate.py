@@ -1,0 +1,96 @@
+"""What a plan will cost in wall time and energy, from the measure profile and a few start-up times.
+
+A rough figure to decide by before a sweep starts: it knows nothing of the model's speed. `run` counts what is left
+from what trials really took. Pure; called by `plan.expand`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rtxscale.devices.gpus import find_gpu
+from rtxscale.devices.inventory import Gpu, Inventory
+from rtxscale.plan.model import Estimate, PlannedSession
+from rtxscale.spec.cell import Cell
+from rtxscale.spec.workload import CollectivesWorkload, VisionWorkload
+
+FIRST_SESSION_S = 15.0
+SESSION_S = 9.0
+"""Start-up of a session on a warm host; the first one imports everything. Measured on 2 cores, Ray 2.60."""
+
+OUTSIDE_S = 0.3
+"""Hand-over, rebuild and clean-up of a warm trial."""
+
+COLLECTIVE_S = {"cuda": 0.3, "cpu": 1.0}
+"""One operation at one size, checked and timed."""
+
+COMPILE_S = {"off": 0.0, "default": 30.0, "reduce-overhead": 40.0, "max-autotune": 180.0}
+"""Compiling a model the size of ResNet-50."""
+
+WARMUP_FACTOR = 1.5
+"""The steady-state criterion usually holds a little after the least warm-up."""
+
+
+def estimate_cost(sessions: Iterable[PlannedSession], inventory: Inventory, device: str) -> Estimate:
+    """Wall time in seconds and, where the GPUs' board power is known, energy in Wh."""
+    wall_s, gpu_s, start_s = 0.0, 0.0, FIRST_SESSION_S
+    seconds: dict[int, float] = {}
+    for session in sessions:
+        cells = [planned.trial.cell for planned in session.trials]
+        session_s = start_s + _soak_s(cells)
+        session_s += sum(seconds.setdefault(id(cell), trial_s(cell, device)) for cell in cells)
+        wall_s, gpu_s, start_s = wall_s + session_s, gpu_s + session_s * session.key.gpus, SESSION_S
+    watts, power_basis = board_power(inventory, device)
+    basis = (
+        f"measure profile, {SESSION_S:g} s a session start, {OUTSIDE_S:g} s a trial outside measurement; {power_basis}"
+    )
+    energy_wh = None if watts is None else gpu_s * watts / 3600
+    return Estimate(wall_s=wall_s, energy_wh=energy_wh, basis=basis)
+
+
+def trial_s(cell: Cell, device: str) -> float:
+    """Seconds one trial takes in a warm session, soak left out."""
+    measure = cell.measure.resolved()
+    collectives_s = COLLECTIVE_S[device] * _timings(cell)
+    if isinstance(cell.workload, CollectivesWorkload):
+        return OUTSIDE_S + collectives_s
+    warmup_s = (measure.warmup_min_s or 0.0) * WARMUP_FACTOR + _compile_s(cell)
+    return OUTSIDE_S + warmup_s + (measure.window_s or 0.0) + collectives_s
+
+
+def board_power(inventory: Inventory, device: str) -> tuple[float | None, str]:
+    """Mean board power limit of the GPUs in watts, and where it comes from; None when that of any is not known."""
+    if device != "cuda":
+        return None, "no energy estimate without GPUs"
+    watts = [_limit_w(gpu) for gpu in inventory.gpus]
+    known = [watt for watt in watts if watt is not None]
+    if len(known) < len(watts):
+        return None, "no energy estimate: the board power of a GPU is not known"
+    return sum(known) / len(known), "energy: the GPUs in use at their board power throughout, an upper figure"
+
+
+def _limit_w(gpu: Gpu) -> float | None:
+    if gpu.power_limit_w is not None:
+        return gpu.power_limit_w
+    facts = find_gpu(gpu.name, gpu.memory_mib)
+    return None if facts is None else facts.tgp_w
+
+
+def _timings(cell: Cell) -> int:
+    if isinstance(cell.workload, CollectivesWorkload):
+        return len(cell.workload.operations) * len(cell.workload.sizes_mib)
+    if cell.collectives is None:
+        return 0
+    return len(cell.collectives.operations) * len(cell.collectives.sizes_mib)
+
+
+def _compile_s(cell: Cell) -> float:
+    return COMPILE_S[cell.workload.compile] if isinstance(cell.workload, VisionWorkload) else 0.0
+
+
+def _soak_s(cells: list[Cell]) -> float:
+    """Soaks of a session: one for each workload and precision in it."""
+    soaks = {
+        (*cell.workload.identity, cell.workload.precision): cell.measure.resolved().soak_s or 0.0 for cell in cells
+    }
+    return sum(soaks.values())

@@ -1,0 +1,74 @@
+"""From a sweep and an inventory to a plan: the one entry into this folder.
+
+Pure: the inventory is given, nothing is looked at, and neither Ray nor torch is loaded. Called by `cli` and `run`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from rtxscale.devices.inventory import Inventory
+from rtxscale.errors import PlanError
+from rtxscale.plan.estimate import estimate_cost
+from rtxscale.plan.model import Plan
+from rtxscale.plan.notes import plan_notes
+from rtxscale.plan.order import plan_sessions
+from rtxscale.plan.resolve import Cells, resolve_cells
+from rtxscale.plan.rules import site_of
+from rtxscale.spec.sweep import Sweep
+
+
+def make_plan(sweep: Sweep, inventory: Inventory) -> Plan:
+    """Sessions of trials in order, what was dropped and why, and the estimated cost.
+
+    Raises:
+        PlanError: the hardware is not what the sweep asks for, or no cell can run on it.
+    """
+    device = choose_device(sweep, inventory)
+    cells = resolve_cells(sweep, site_of(inventory, device))
+    if not cells.cells:
+        raise PlanError(_nothing_left(cells, inventory))
+    sessions = plan_sessions(sweep, cells.cells, device, pool=len(inventory.gpus))
+    return Plan(
+        sweep=sweep,
+        sweep_id=sweep.sweep_id,
+        device=device,
+        threads_per_worker=threads_per_worker(inventory, device, max(cell.gpus for cell in cells.cells.values())),
+        sessions=sessions,
+        dropped=cells.dropped,
+        notes=plan_notes(sweep, cells, inventory, device),
+        estimate=estimate_cost(sessions, inventory, device),
+    )
+
+
+def choose_device(sweep: Sweep, inventory: Inventory) -> str:
+    """`cuda` or `cpu`, as the sweep asks and the inventory allows.
+
+    Raises:
+        PlanError: there are no GPUs, or fewer than the sweep asks for.
+    """
+    asked, there = sweep.hardware, len(inventory.gpus)
+    if asked.min_gpus is not None and there < asked.min_gpus:
+        raise PlanError(
+            f"found {inventory.describe()}; hardware.min_gpus asks for {asked.min_gpus} GPUs: "
+            "run on a larger machine, or lower it"
+        )
+    if asked.device == "cuda" and not there:
+        raise PlanError(
+            f"found no GPU ({inventory.describe()}); hardware.device asks for cuda: use auto or cpu to run without GPUs"
+        )
+    return inventory.device if asked.device == "auto" else asked.device
+
+
+def threads_per_worker(inventory: Inventory, device: str, largest: int) -> int:
+    """CPU threads each worker may use, the same in every cell: on CPU as many as the largest cell leaves each."""
+    if device == "cpu":
+        return max(1, min(node.cpus for node in inventory.nodes) // largest)
+    return max(1, min(node.cpus // len(node.gpus) for node in inventory.nodes if node.gpus))
+
+
+def _nothing_left(cells: Cells, inventory: Inventory) -> str:
+    counts = Counter(dropped.reason for dropped in cells.dropped)
+    reasons = "; ".join(f"{reason} ({count} points)" for reason, count in counts.most_common())
+    reason = reasons or "exclude leaves out every point"
+    return f"no cell of the sweep can run on {inventory.describe()}: {reason}; change the axes or the machine"

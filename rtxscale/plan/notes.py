@@ -1,0 +1,127 @@
+"""What a user should know before a plan runs: what collapsed, what was added, which efficiency there will be.
+
+Sentences only; nothing is decided here. Pure; called by `plan.expand`.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from rtxscale.devices.gpus import find_gpu
+from rtxscale.devices.inventory import Inventory
+from rtxscale.plan.grid import is_communication
+from rtxscale.plan.model import Dropped
+from rtxscale.plan.resolve import CONSTANT, GRAPH_MODES, Cells, arms
+from rtxscale.spec.cell import Cell, Ddp, Nccl
+from rtxscale.spec.sweep import Sweep
+from rtxscale.spec.workload import VisionWorkload
+
+Curve = tuple[Any, ...]
+
+
+def plan_notes(sweep: Sweep, cells: Cells, inventory: Inventory, device: str) -> tuple[str, ...]:
+    """Every note on a plan, most general first."""
+    return (
+        *inventory.notes,
+        *_machine_notes(sweep, inventory, device),
+        *_collapse_notes(sweep, cells, inventory, device),
+        *_grid_notes(sweep, cells, device),
+        *baseline_notes(sweep, cells, device),
+        *_method_notes(sweep),
+    )
+
+
+def _machine_notes(sweep: Sweep, inventory: Inventory, device: str) -> Iterator[str]:
+    names = sorted({gpu.name for gpu in inventory.gpus})
+    if device == "cuda" and len(names) > 1:
+        yield f"different GPUs ({', '.join(names)}): a scaling figure over them compares models too"
+    facts = [find_gpu(gpu.name, gpu.memory_mib) for gpu in inventory.gpus]
+    without_p2p = [gpu.label for gpu in facts if gpu is not None and gpu.p2p_stock is False]
+    if device == "cuda" and "disabled" in sweep.axes.get("nccl.p2p", ()) and without_p2p:
+        yield f"{without_p2p[0]} has no P2P with the stock driver: nccl.p2p auto and disabled may be the same path"
+    if device == "cpu" and inventory.gpus:
+        yield "hardware.device is cpu: the GPUs are not used"
+
+
+def _collapse_notes(sweep: Sweep, cells: Cells, inventory: Inventory, device: str) -> Iterator[str]:
+    asked = [path for path in sweep.axes if is_communication(path)]
+    if device == "cpu" and (sweep.nccl != Nccl() or any(path.startswith("nccl.") for path in asked)):
+        yield "nccl.* does not apply on CPU (Gloo): these settings stay on auto"
+    baseline = any(cell.gpus == 1 for cell in cells.cells.values())
+    if baseline and (asked or sweep.nccl != Nccl() or sweep.ddp != Ddp()):
+        yield "nccl.* and ddp.* do not apply to one worker: one baseline without DDP instead"
+    pool = len(inventory.gpus)
+    if baseline and device == "cuda" and pool > 1:
+        yield f"the 1-GPU baseline is measured on each of the {pool} GPUs in turn"
+
+
+def _grid_notes(sweep: Sweep, cells: Cells, device: str) -> Iterator[str]:
+    if cells.excluded:
+        yield f"points left out by exclude: {cells.excluded}"
+    if cells.added:
+        yield f"default cells (nccl.* and ddp.* on auto) added to those of the axes: {cells.added}"
+    if device == "cuda" and any(_compile(cell) in GRAPH_MODES for cell in cells.cells.values()):
+        yield f"compile modes with CUDA graphs ({', '.join(GRAPH_MODES)}) run each trial in a process of its own"
+    if "ddp.bucket_mib" in sweep.axes and any(_compile(cell) != "off" for cell in cells.cells.values()):
+        yield "torch.compile splits the graph at DDP's buckets: ddp.bucket_mib and compile are not independent"
+
+
+def _method_notes(sweep: Sweep) -> Iterator[str]:
+    if sweep.visits == 1:
+        yield "one visit gives no intervals: sessions are the replicates"
+    if sweep.measure.profile == "quick" and "measure.profile" not in sweep.axes:
+        yield "measure profile quick: not publishable"
+
+
+def baseline_notes(sweep: Sweep, cells: Cells, device: str) -> list[str]:
+    """What each curve is relative to, where that is not one worker, and where there is no curve at all."""
+    curves_of = arms(sweep)
+    if not curves_of:
+        return [f"{sweep.workload.label} has bandwidths, no throughput: no efficiency is computed"]
+    unit = "GPUs" if device == "cuda" else "workers"
+    notes: list[str] = []
+    for arm in curves_of:
+        curves = _curves(sweep, arm, cells.cells.values())
+        notes.extend(_curve_notes(arm, curves, cells.dropped, unit))
+    return notes
+
+
+def _curve_notes(arm: str, curves: dict[Curve, set[int]], dropped: Iterable[Dropped], unit: str) -> Iterator[str]:
+    lonely = [counts for counts in curves.values() if len(counts) == 1]
+    if lonely or not curves:
+        counts = sorted(set().union(*lonely))
+        share = "" if len(lonely) == len(curves) else f" for {len(lonely)} of {len(curves)} combinations"
+        why = f"only with {_words(counts)} {unit}" if counts else "no cell of it can run"
+        yield f"no {arm} efficiency{share}: {why}, and a curve needs two counts{_lost(dropped)}"
+    for base in sorted({min(counts) for counts in curves.values() if len(counts) > 1} - {1}):
+        yield f"{arm} efficiency relative to {base} {unit}: there is no 1-worker baseline{_lost(dropped, base)}"
+
+
+def _lost(dropped: Iterable[Dropped], below: int | None = None) -> str:
+    """Why points were dropped (of fewer workers than `below`), as the end of a sentence."""
+    reasons = {item.reason for item in dropped if below is None or item.axes.get("gpus", below) < below}
+    return f" (dropped: {'; '.join(sorted(reasons)[:2])})" if reasons else ""
+
+
+def _curves(sweep: Sweep, arm: str, cells: Iterable[Cell]) -> dict[Curve, set[int]]:
+    """Worker counts of the default cells, by everything that a curve holds constant."""
+    path = CONSTANT[arm]
+    declared = set(sweep.axes.get(path, ())) or {sweep.base["workload"][path.rpartition(".")[2]]}
+    curves: dict[Curve, set[int]] = defaultdict(set)
+    for cell in cells:
+        constant = cell.at(path)
+        if constant not in declared or cell.nccl != Nccl() or cell.ddp != Ddp():
+            continue
+        workload = cell.workload.model_dump(exclude={"batch_per_gpu", "global_batch"})
+        curves[(constant, *workload.values(), cell.launcher, cell.isolation, cell.measure)].add(cell.gpus)
+    return curves
+
+
+def _compile(cell: Cell) -> str:
+    return cell.workload.compile if isinstance(cell.workload, VisionWorkload) else "off"
+
+
+def _words(counts: list[int]) -> str:
+    return " or ".join(str(count) for count in counts)

@@ -1,0 +1,110 @@
+"""Cells laid out as sessions of trials: which share a warm worker group, in which order, how often.
+
+Every session key is visited several times, every second visit in mirrored order, so that slow drift of the machine
+does not favour one key. Within a session the order is drawn anew for each round. Pure and reproducible: the seed is
+the sweep id and the session id. Called by `plan.expand`.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from rtxscale.plan.model import PlannedSession, PlannedTrial, SessionKey
+from rtxscale.plan.resolve import GRAPH_MODES
+from rtxscale.spec.cell import Cell, Trial, content_id, trial_id_of
+from rtxscale.spec.sweep import Sweep
+from rtxscale.spec.workload import VisionWorkload
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """A cell with what is needed of it once per trial."""
+
+    cell: Cell
+    canonical: str
+    axes: dict[str, Any]
+
+
+Groups = dict[tuple[SessionKey, bool], list[Entry]]
+"""Cells by session key and by whether each of their trials stands alone; in the order of the grid."""
+
+
+def plan_sessions(sweep: Sweep, cells: Mapping[str, Cell], device: str, pool: int) -> tuple[PlannedSession, ...]:
+    """All sessions in the order they run; `pool` is the number of GPUs that a 1-GPU baseline is measured on."""
+    groups = _group(sweep, cells, device, pool)
+    keys = sorted(groups, key=repr_of_key)
+    sessions: list[PlannedSession] = []
+    for visit in range(1, sweep.visits + 1):
+        for key, alone in keys if visit % 2 else reversed(keys):
+            sessions.extend(_visit(sweep, key, alone, groups[key, alone], visit))
+    return tuple(sessions)
+
+
+def session_key(cell: Cell, slot: int, device: str) -> SessionKey:
+    """What a trial of this cell needs of its process."""
+    mode = cell.workload.compile if isinstance(cell.workload, VisionWorkload) else "off"
+    return SessionKey(
+        gpus=cell.gpus,
+        slot=slot,
+        launcher=cell.launcher,
+        workload=cell.workload.identity,
+        p2p=cell.nccl.p2p,
+        compile=mode if device == "cuda" and mode in GRAPH_MODES else "",
+    )
+
+
+def repr_of_key(keyed: tuple[SessionKey, bool]) -> tuple[Any, ...]:
+    """Sorting order of sessions in the first visit: baselines first, then by GPU count."""
+    key, alone = keyed
+    return key.gpus, key.slot, key.workload, key.launcher, key.p2p, key.compile, alone
+
+
+def _group(sweep: Sweep, cells: Mapping[str, Cell], device: str, pool: int) -> Groups:
+    groups: Groups = {}
+    for canonical, cell in cells.items():
+        entry = Entry(cell=cell, canonical=canonical, axes={path: cell.at(path) for path in sweep.axes})
+        for slot in range(pool if cell.gpus == 1 and device == "cuda" else 1):
+            key = session_key(cell, slot, device)
+            groups.setdefault((key, cell.isolation == "process"), []).append(entry)
+    return groups
+
+
+def _visit(sweep: Sweep, key: SessionKey, alone: bool, entries: list[Entry], visit: int) -> Iterator[PlannedSession]:
+    session_id = _session_id(key, visit)
+    trials = tuple(_trial(entry, visit, repeat, key.slot) for entry, repeat in _sequence(sweep, session_id, entries))
+    if not alone:
+        yield PlannedSession(session_id=session_id, key=key, visit=visit, trials=trials)
+        return
+    for trial in trials:
+        own = replace(key, alone=trial.trial_id)
+        yield PlannedSession(session_id=_session_id(own, visit), key=own, visit=visit, trials=(trial,))
+
+
+def _sequence(sweep: Sweep, session_id: str, entries: list[Entry]) -> list[tuple[Entry, int]]:
+    """Cells and repeats of one session in the order they run."""
+    rounds = range(1, sweep.repeats + 1)
+    if sweep.order == "as_written":
+        return [(entry, repeat) for repeat in rounds for entry in entries]
+    # Sorted first, so that the order of keys in the file changes nothing.
+    entries = sorted(entries, key=lambda entry: entry.canonical)
+    chance = random.Random(f"{sweep.sweep_id}|{session_id}")  # noqa: S311 - an order of trials, not a secret
+    if sweep.order == "random":
+        return chance.sample([(entry, repeat) for repeat in rounds for entry in entries], len(entries) * len(rounds))
+    return [(entry, repeat) for repeat in rounds for entry in chance.sample(entries, len(entries))]
+
+
+def _trial(entry: Entry, visit: int, repeat: int, slot: int) -> PlannedTrial:
+    return PlannedTrial(
+        trial=Trial(cell=entry.cell, visit=visit, repeat=repeat, slot=slot),
+        trial_id=trial_id_of(entry.canonical, visit, repeat, slot),
+        axes=entry.axes,
+    )
+
+
+def _session_id(key: SessionKey, visit: int) -> str:
+    """Short and stable name: GPU count, GPU of a baseline, hash of the key (or the trial that stands alone), visit."""
+    slot = f"s{key.slot}" if key.slot else ""
+    return f"g{key.gpus}{slot}-{key.alone or content_id(repr(key))[:8]}-v{visit}"

@@ -1,0 +1,117 @@
+"""`rtxscale plan` prints what would run, in 80 columns or as JSON, without loading what it does not need."""
+
+import json
+import subprocess
+import sys
+import textwrap
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from rtxscale.cli.plan import register
+from rtxscale.errors import BadInput
+
+SWEEP = """\
+name: printed
+question: Which of these many settings scale best, and is the question too long for one line of eighty columns?
+study: weak
+workload: {kind: vision, batch_per_gpu: 8}
+axes:
+  gpus: [1, 2, 4]
+  nccl.p2p: [auto, disabled]
+  nccl.channels: [auto, 1, 2]
+"""
+
+
+@pytest.fixture
+def path(tmp_path):
+    file = tmp_path / "printed.yaml"
+    file.write_text(SWEEP)
+    return file
+
+
+def run(*arguments):
+    app = typer.Typer()
+    app.callback()(lambda: None)
+    register(app)
+    return CliRunner().invoke(app, ["plan", *map(str, arguments)])
+
+
+def test_the_text_says_what_runs_what_does_not_and_what_it_costs(path):
+    result = run(path, "--assume", "2x RTX 5090")
+    assert result.exit_code == 0, result.output
+    for words in (
+        "7 cells, 16 trials, 8 sessions (2 visits",
+        "2x NVIDIA GeForce RTX 5090, assumed",
+        "4 GPUs asked for, 2 there",
+        "Notes",
+        "Estimate: about 3 min, at most",
+    ):
+        assert words in result.output
+    assert max(map(len, result.output.splitlines())) <= 80
+
+
+def test_many_sessions_are_cut_short(path):
+    path.write_text(SWEEP + "isolation: process\n")
+    output = run(path, "--assume", "4x RTX 5090").output
+    assert "more sessions with" in output
+    assert max(map(len, output.splitlines())) <= 80
+
+
+def test_the_json_holds_every_trial(path):
+    data = json.loads(run(path, "--json", "--assume", "2x RTX 5090").output)
+    trials = [trial for session in data["sessions"] for trial in session["trials"]]
+    assert len({trial["trial_id"] for trial in trials}) == len(trials) == data["trials"] == 16
+    assert len({trial["cell_id"] for trial in trials}) == data["cells"] == 7
+    assert trials[0]["axes"] == {"gpus": 1, "nccl.p2p": "auto", "nccl.channels": "auto"}
+    assert trials[0]["batch_per_gpu"] == trials[0]["global_batch"] == 8
+    assert data["dropped"][0]["rule"] == "too_few_workers"
+    assert data["estimate"]["energy_wh"] > 0
+
+
+def test_without_assume_this_machine_is_planned_for(path):
+    assert run(path).exit_code == 0
+
+
+def test_an_unknown_machine_is_bad_input(path):
+    assert isinstance(run(path, "--assume", "4x RTX 9999").exception, BadInput)
+
+
+BENCHMARK = """\
+import sys, time
+from pathlib import Path
+from rtxscale.plan.assume import assumed_inventory
+from rtxscale.plan.expand import make_plan
+from rtxscale.spec.load import load_sweep
+start, cpu = time.perf_counter(), time.process_time()
+made = make_plan(load_sweep(Path(sys.argv[1])).sweep, assumed_inventory("2x RTX 5090"))
+print(len(made.trials), time.perf_counter() - start, time.process_time() - cpu)
+print(sorted({"ray", "torch", "polars", "pyarrow", "altair", "scipy"} & set(sys.modules)))
+"""
+
+
+def test_ten_thousand_trials_plan_quickly_and_load_nothing_heavy(path):
+    channels = ", ".join(map(str, range(1, 65)))
+    buckets = ", ".join(map(str, range(1, 40)))
+    path.write_text(
+        textwrap.dedent(f"""\
+        name: many
+        question: How long does a large grid take to plan?
+        study: weak
+        workload: {{kind: vision, batch_per_gpu: 8}}
+        axes:
+          gpus: [1, 2]
+          nccl.p2p: [auto, disabled]
+          nccl.channels: [auto, {channels}]
+          ddp.bucket_mib: [{buckets}]
+        """)
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", BENCHMARK, path], check=True, capture_output=True, text=True, timeout=120
+    )
+    trials, wall_s, cpu_s = done.stdout.splitlines()[0].split()
+    print(f"{trials} trials planned in {float(wall_s):.2f} s wall, {float(cpu_s):.2f} s CPU (bar: 1 s)")
+    assert int(trials) > 10_000
+    assert done.stdout.splitlines()[1] == "[]"
+    assert float(cpu_s) <= 2, "the bar is 1 s; twice that on a busy machine, whose wall clock says nothing"

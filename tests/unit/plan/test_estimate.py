@@ -1,0 +1,34 @@
+"""The estimate adds up start-ups, warm-ups, windows and collectives, and multiplies board power by time."""
+
+import pytest
+from made_plans import machine, plan
+
+MEASURE = {"warmup_min_s": 2, "window_s": 10}
+TRIAL_S = 0.3 + 2 * 1.5 + 10
+
+
+def test_wall_time_is_start_ups_and_trials():
+    made = plan({"gpus": [1, 2]}, machine(0), measure=MEASURE)
+    assert made.estimate.wall_s == pytest.approx(15 + 3 * 9 + 4 * TRIAL_S)
+    assert made.estimate.energy_wh is None
+    assert "without GPUs" in made.estimate.basis
+
+
+def test_energy_is_board_power_of_the_gpus_in_use():
+    made = plan({"gpus": [2]}, machine(2), measure=MEASURE, visits=1)
+    assert made.estimate.energy_wh == pytest.approx((15 + TRIAL_S) * 2 * 575 / 3600)
+
+
+def test_an_unknown_card_has_no_energy():
+    made = plan({"gpus": [2]}, machine(2, name="NVIDIA GeForce RTX 5090 Laptop GPU"), measure=MEASURE)
+    assert made.estimate.energy_wh is None
+    assert "not known" in made.estimate.basis
+
+
+def test_collectives_and_soaks_take_time():
+    axes = {"gpus": [2], "workload.precision": ["bf16", "fp32"]}
+    plain = plan(axes, machine(2), visits=1, measure=MEASURE).estimate.wall_s
+    probed = plan(axes, machine(2), visits=1, measure=MEASURE, collectives={}).estimate.wall_s
+    soaked = plan(axes, machine(2), visits=1, measure={**MEASURE, "soak_s": 100}).estimate.wall_s
+    assert probed - plain == pytest.approx(2 * 3 * 0.3)
+    assert soaked - plain == pytest.approx(2 * 100), "one soak for each precision"
