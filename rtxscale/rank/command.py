@@ -1,0 +1,50 @@
+"""The command and environment that start ranks: for the torchrun launcher and for `explain`.
+
+Pure and without torch, so that a laptop can print them. Callers: `run` and `cli`.
+"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Sequence
+
+from rtxscale.nccl.knobs import DEBUG_ENVIRONMENT, Knobs, process_environment
+from rtxscale.spec.cell import Cell, Trial
+
+# The host's own name need not resolve; ranks of one machine meet on the loopback.
+STANDALONE = ("--standalone", "--local-addr", "127.0.0.1")
+
+
+def rank_environment(cell: Cell, device: str) -> dict[str, str]:
+    """Variables that a rank process of this cell must start with; CPU ranks see no GPU."""
+    if device != "cuda":
+        return {"CUDA_VISIBLE_DEVICES": ""}
+    return {
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+        **DEBUG_ENVIRONMENT,
+        **process_environment(Knobs(p2p=cell.nccl.p2p)),
+    }
+
+
+def torchrun_argv(world: int, arguments: Sequence[str]) -> list[str]:
+    """Command that starts `world` ranks of this Python on one machine."""
+    return [sys.executable, "-m", "torch.distributed.run", *_ranks(world), *arguments]
+
+
+def explain_command(trial: Trial, device: str, threads: int, gpu_uuids: Sequence[str]) -> str:
+    """One shell line that repeats one trial without Ray and prints its result as JSON.
+
+    Without UUIDs the GPUs are those that CUDA lists first.
+    """
+    variables = {**rank_environment(trial.cell, device), "OMP_NUM_THREADS": str(threads)}
+    if device == "cuda" and gpu_uuids:
+        variables["CUDA_VISIBLE_DEVICES"] = ",".join(gpu_uuids)
+    order = trial.model_dump_json(exclude_defaults=True)
+    arguments = ["--trial", order, "--device", device, "--threads", str(threads)]
+    words = ["env", *(f"{name}={value}" for name, value in variables.items())]
+    return shlex.join([*words, "torchrun", *_ranks(trial.cell.gpus), *arguments])
+
+
+def _ranks(world: int) -> list[str]:
+    return [*STANDALONE, "--nproc-per-node", str(world), "-m", "rtxscale.rank"]

@@ -1,0 +1,84 @@
+"""What one rank keeps from its first trial to its last: device, control, resident model, NCCL's log.
+
+A worker group is one session; trials come and go in it. Nothing here measures. Caller: `rank.loop`.
+"""
+
+from __future__ import annotations
+
+import gc
+import platform
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from rtxscale.rank.control import Control
+from rtxscale.rank.evidence import NcclLog
+from rtxscale.rank.place import Place
+
+CPU_INFO = Path("/proc/cpuinfo")
+
+
+@dataclass(kw_only=True)
+class Session:
+    """One rank's standing equipment. `soaked` names the workloads and precisions that have had their soak."""
+
+    place: Place
+    device: torch.device
+    control: Control
+    log: NcclLog | None
+    kept: dict[str, Any] = field(default_factory=dict)
+    soaked: set[tuple[str, ...]] = field(default_factory=set)
+
+    @property
+    def device_name(self) -> str:
+        """Model name of this rank's GPU or CPU."""
+        return torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else cpu_name(CPU_INFO)
+
+    @property
+    def gpu_uuid(self) -> str | None:
+        """UUID of this rank's GPU as NVML writes it; None without a GPU."""
+        if self.device.type != "cuda":
+            return None
+        uuid = str(torch.cuda.get_device_properties(self.device).uuid)
+        return uuid if uuid.startswith("GPU-") else f"GPU-{uuid}"
+
+    def tidy(self) -> None:
+        """Free what the last trial left behind, so that the next one starts with an empty device."""
+        gc.collect()
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+            torch.cuda.empty_cache()
+            torch.cuda.reset_peak_memory_stats(self.device)
+
+    def close(self) -> None:
+        """Let go of everything."""
+        self.kept.clear()
+        gc.unfreeze()
+        if self.log is not None:
+            self.log.close()
+
+
+def cpu_name(path: Path) -> str:
+    """Model name of the CPU as Linux gives it, else the architecture."""
+    lines = path.read_text().splitlines() if path.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()
+
+
+def open_session(place: Place) -> Session:
+    """Take the rank's device and threads. What is loaded by now is kept out of later garbage collections."""
+    torch.set_num_threads(place.threads)
+    device = torch.device("cpu")
+    if place.device == "cuda":
+        device = torch.device("cuda", place.local_rank)
+        torch.cuda.set_device(device)
+    gc.collect()
+    gc.freeze()
+    return Session(
+        place=place,
+        device=device,
+        control=Control(place.rank, place.world),
+        log=NcclLog() if place.device == "cuda" else None,
+    )

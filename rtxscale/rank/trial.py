@@ -1,0 +1,217 @@
+"""One trial from order to report: build, warm up, measure the window, time collectives, gather the evidence.
+
+All ranks walk through it in step. What can go wrong is sorted out by `rank.loop`, not here. Caller: `rank.loop`.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from rtxscale.nccl.attest import Attested
+from rtxscale.rank import rows
+from rtxscale.rank.channel import Order, RankReport
+from rtxscale.rank.communicator import communicator, knobs_of
+from rtxscale.rank.evidence import attest_buckets, attest_nccl, refuted
+from rtxscale.rank.session import Session
+from rtxscale.rank.warmup import Stepper, WarmUp, warm_up, window_steps
+from rtxscale.results.outcomes import Outcome
+from rtxscale.spec.cell import Cell
+from rtxscale.spec.workload import CollectivesWorkload
+from rtxscale.workloads.collectives import Request, Timing, time_collectives
+from rtxscale.workloads.protocol import Context, Running
+from rtxscale.workloads.registry import IMPLEMENTATIONS
+
+MIB = 1024 * 1024
+
+
+@dataclass(frozen=True, kw_only=True)
+class Window:
+    """The measured window on this rank; times of rank 0 are the ones that count."""
+
+    seconds: float
+    steps: int
+    start_ns: int
+    end_ns: int
+
+
+def run_trial(order: Order, session: Session) -> RankReport:
+    """Measure one order; every rank of the session must have the same one.
+
+    Raises:
+        Stopped: the trial ended on all ranks alike.
+    """
+    _same_order(order, session)
+    cell = order.trial.cell
+    if session.log is not None:
+        session.log.begin()
+    started = time.perf_counter()
+    with communicator(cell, session.place, session.device) as group:
+        context = _context(cell, group, session)
+        with closing(IMPLEMENTATIONS[cell.workload.kind].prepare(context)) as running:
+            session.control.exchange(None)
+            built_s = time.perf_counter() - started
+            return _measure(order, session, context, running, built_s)
+
+
+def _same_order(order: Order, session: Session) -> None:
+    """Refuse to start unless every rank holds the same order."""
+    held = session.control.exchange((order.trial_id, order.attempt))
+    if len(set(held)) > 1:
+        raise RuntimeError(f"ranks hold different orders: {held}; the giver of work must hand each order to all")
+
+
+def _context(cell: Cell, group: dist.ProcessGroup | None, session: Session) -> Context:
+    """The workload's view of this rank."""
+    return Context(
+        workload=cell.workload,
+        bucket_mib=_bucket_mib(cell),
+        device=session.device,
+        rank=session.place.rank,
+        world=session.place.world,
+        group=group,
+        exchange=session.control.exchange,
+        kept=session.kept,
+    )
+
+
+def _measure(order: Order, session: Session, context: Context, running: Running, built_s: float) -> RankReport:
+    """Warm-up, window, collectives and evidence of a prepared workload."""
+    cell, rank = order.trial.cell, session.place.rank
+    stepper = Stepper(running=running, control=session.control, device=session.device, rank=rank)
+    warm = warm_up(stepper, cell.measure, soak=_needs_soak(cell, session))
+    window = None
+    if running.work_per_step is not None:
+        window = _window(stepper, warm, cell, session)
+    shares = session.control.exchange(_share(session, running, stepper, window))
+    timings, collectives_s = _collectives(cell, context)
+    tables = {"steps": rows.steps_table(order, rank, stepper.phases)}
+    if rank != 0:
+        return RankReport(rank=rank, outcome=Outcome.OK, tables=tables)
+    attested = _evidence(cell, session, running)
+    tables |= {
+        "buckets": rows.buckets_table(order, running.buckets()),
+        "collectives": rows.collectives_table(order, timings),
+        "attestation": rows.attestation_table(order, attested),
+    }
+    outcome, message = conclude(warm, timings, refuted(attested))
+    facts = {
+        "device": session.place.device,
+        "build_s": built_s,
+        "collectives_s": collectives_s,
+        "work_unit": running.unit,
+        **_warm_up_facts(warm),
+        **_window_facts(window),
+        **rows.joint_facts(shares, window.seconds if window else None),
+    }
+    return RankReport(rank=rank, outcome=outcome, message=message, facts=facts, tables=tables)
+
+
+def _needs_soak(cell: Cell, session: Session) -> bool:
+    """Whether this workload and precision have not had their soak in this session; from now on they have."""
+    subject = (*cell.workload.identity, cell.workload.precision)
+    fresh = subject not in session.soaked
+    session.soaked.add(subject)
+    return fresh
+
+
+def _window(stepper: Stepper, warm: WarmUp, cell: Cell, session: Session) -> Window:
+    """Run a number of steps that rank 0 fixed beforehand, barrier to barrier, without waiting in between."""
+    if session.device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(session.device)
+    planned = window_steps(warm.step_s, cell.measure.resolved())
+    steps = session.control.exchange(planned)[0]
+    start_ns, start = time.time_ns(), time.perf_counter()
+    pending = stepper.window(steps)
+    pending.wait()
+    session.control.exchange(None)
+    seconds, end_ns = time.perf_counter() - start, time.time_ns()
+    stepper.record("window", pending.block())
+    return Window(seconds=seconds, steps=steps, start_ns=start_ns, end_ns=end_ns)
+
+
+def _share(session: Session, running: Running, stepper: Stepper, window: Window | None) -> rows.Share:
+    """This rank's part, for rank 0 to join."""
+    fields: dict[str, Any] = {"device_name": session.device_name, "gpu_uuid": session.gpu_uuid}
+    if session.device.type == "cuda":
+        fields["memory_peak_mib"] = torch.cuda.max_memory_allocated(session.device) / MIB
+        fields["memory_reserved_mib"] = torch.cuda.max_memory_reserved(session.device) / MIB
+    if window is not None:
+        block = stepper.phases[-1].block
+        fields |= {"work": (running.work_per_step or 0.0) * window.steps, "step_s": block.step_s}
+        fields["loss"] = running.loss()
+        if block.host_bound is not None:
+            fields["host_bound_share"] = float(block.host_bound.mean())
+    return rows.Share(**fields)
+
+
+def _collectives(cell: Cell, context: Context) -> tuple[list[Timing], float | None]:
+    """Timings of the collectives asked for, and the seconds they took; nothing at one worker."""
+    request = collectives_of(cell)
+    if request is None or context.group is None:
+        return [], None
+    start = time.perf_counter()
+    return time_collectives(request, context), time.perf_counter() - start
+
+
+def collectives_of(cell: Cell) -> Request | None:
+    """What the cell wants timed: its workload if that is collectives, else its probe, in the gradients' fp32."""
+    workload = cell.workload
+    if isinstance(workload, CollectivesWorkload):
+        return Request(operations=workload.operations, sizes_mib=workload.sizes_mib, dtype=workload.precision)
+    if cell.collectives is None:
+        return None
+    return Request(operations=cell.collectives.operations, sizes_mib=cell.collectives.sizes_mib)
+
+
+def _evidence(cell: Cell, session: Session, running: Running) -> tuple[Attested, ...]:
+    """Everything that can be said about what was really active."""
+    world = session.place.world
+    rows_of_nccl = attest_nccl(knobs_of(cell.nccl), session.log, world)
+    own = running.attest()
+    if running.work_per_step is None:
+        return (*rows_of_nccl, *own)
+    return (*rows_of_nccl, attest_buckets(_bucket_mib(cell), running.buckets(), world), *own)
+
+
+def conclude(warm: WarmUp, timings: list[Timing], refutation: str) -> tuple[Outcome, str]:
+    """Outcome and message of a trial that came to its end."""
+    wrong = [f"{timing.operation} of {timing.size_bytes} bytes" for timing in timings if not timing.data_ok]
+    if wrong:
+        return Outcome.CRASHED, f"wrong data after {', '.join(wrong)}; do not trust this transport"
+    if refutation:
+        return Outcome.NOT_HONOURED, refutation
+    if not warm.steady:
+        return Outcome.UNSTEADY, warm.criterion
+    return Outcome.OK, ""
+
+
+def _warm_up_facts(warm: WarmUp) -> dict[str, Any]:
+    return {
+        "first_step_s": warm.first_step_s,
+        "soak_s": warm.soak_s,
+        "warmup_s": warm.warmup_s,
+        "warmup_steps": warm.steps,
+        "steady": warm.steady,
+        "steady_criterion": warm.criterion,
+    }
+
+
+def _window_facts(window: Window | None) -> dict[str, Any]:
+    if window is None:
+        return {}
+    return {
+        "window_s": window.seconds,
+        "window_steps": window.steps,
+        "window_start_ns": window.start_ns,
+        "window_end_ns": window.end_ns,
+    }
+
+
+def _bucket_mib(cell: Cell) -> float | None:
+    return None if cell.ddp.bucket_mib == "auto" else cell.ddp.bucket_mib

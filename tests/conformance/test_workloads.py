@@ -1,0 +1,147 @@
+"""Every workload keeps the protocol's promises; one process, one worker of a Gloo group."""
+
+from typing import get_args
+
+import pytest
+import torch
+import torch.distributed as dist
+from pydantic import TypeAdapter
+
+from rtxscale.nccl.attest import Verdict
+from rtxscale.spec.workload import CollectivesProbe, CollectivesWorkload, VisionWorkload, Workload
+from rtxscale.workloads.collectives import Request, time_collectives
+from rtxscale.workloads.protocol import Context
+from rtxscale.workloads.registry import IMPLEMENTATIONS
+
+SMALL = {"model": "test_resnet", "image_size": 32, "classes": 10, "batch_per_gpu": 2}
+WORKLOADS = {
+    "vision fp32": {"kind": "vision", "precision": "fp32", **SMALL},
+    "vision tf32": {"kind": "vision", "precision": "tf32", **SMALL},
+    "vision bf16": {"kind": "vision", "precision": "bf16", **SMALL},
+    "vision fp16": {"kind": "vision", "precision": "fp16", **SMALL},
+    "vision contiguous": {"kind": "vision", "precision": "fp32", "channels_last": False, **SMALL},
+    "vision global": {"kind": "vision", "precision": "fp32", **SMALL, "batch_per_gpu": None, "global_batch": 2},
+    "transformer": {"kind": "vision", "precision": "fp32", **SMALL, "model": "test_vit", "image_size": 64},
+    "collectives": {"kind": "collectives", "sizes_mib": [0.01], "operations": ["all_reduce"]},
+}
+
+
+@pytest.fixture(scope="module")
+def group(tmp_path_factory):
+    store = dist.FileStore(str(tmp_path_factory.mktemp("store") / "store"), 1)
+    dist.init_process_group("gloo", store=store, rank=0, world_size=1)
+    yield dist.new_group(backend="gloo")
+    dist.destroy_process_group()
+
+
+def context(fields, group=None, kept=None):
+    return Context(
+        workload=TypeAdapter(Workload).validate_python(fields),
+        bucket_mib=None,
+        device=torch.device("cpu"),
+        rank=0,
+        world=1,
+        group=group,
+        exchange=lambda value: [value],
+        kept={} if kept is None else kept,
+    )
+
+
+def prepared(fields, group=None, kept=None):
+    return IMPLEMENTATIONS[fields["kind"]].prepare(context(fields, group, kept))
+
+
+def test_every_kind_of_the_spec_is_implemented():
+    union = get_args(Workload)[0]
+    kinds = {get_args(model.model_fields["kind"].annotation)[0] for model in get_args(union)}
+    assert kinds == set(IMPLEMENTATIONS)
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_it_steps_tells_its_loss_and_can_be_closed_twice(name, group):
+    running = prepared(WORKLOADS[name], group)
+    waits = [running.step() for _ in range(3)]
+    assert all(wait >= 0 for wait in waits)
+    loss = running.loss()
+    assert loss is None or 0 < loss < 20
+    assert running.work_per_step is None or running.work_per_step == 2
+    assert running.unit
+    assert isinstance(running.buckets(), tuple)
+    assert all(row.verdict in set(Verdict) for row in running.attest())
+    running.close()
+    running.close()
+
+
+@pytest.mark.parametrize("name", [name for name in WORKLOADS if name != "collectives"])
+def test_it_trains(name):
+    running = prepared(WORKLOADS[name])
+    running.step()
+    before = running.loss()
+    for _ in range(15):
+        running.step()
+    assert running.loss() < before
+    running.close()
+
+
+@pytest.mark.parametrize(
+    ("precision", "verdict"), [("fp32", "honoured"), ("bf16", "honoured"), ("tf32", "not applicable")]
+)
+def test_the_precision_really_used_is_attested(precision, verdict):
+    running = prepared(WORKLOADS[f"vision {precision}"])
+    assert running.attest()[0].verdict == Verdict.NOT_ATTESTED or precision == "tf32"
+    running.step()
+    (row,) = running.attest()
+    assert (row.subject, row.requested, str(row.verdict)) == ("workload.precision", precision, verdict)
+    running.close()
+
+
+def test_every_trial_starts_from_the_same_state_without_building_anew():
+    kept = {}
+    first = prepared(WORKLOADS["vision fp32"], kept=kept)
+    losses = []
+    for _ in range(3):
+        first.step()
+        losses.append(first.loss())
+    first.close()
+    model = kept["vision"].model
+    assert all(parameter.grad is None for parameter in model.parameters())
+    second = prepared(WORKLOADS["vision contiguous"], kept=kept)
+    second.close()
+    third = prepared(WORKLOADS["vision fp32"], kept=kept)
+    third.step()
+    assert kept["vision"].model is model
+    assert third.loss() == pytest.approx(losses[0], rel=1e-5)
+    assert losses[2] != losses[0]
+    third.close()
+
+
+def test_another_model_takes_the_place_of_the_first():
+    kept = {}
+    prepared(WORKLOADS["vision fp32"], kept=kept).close()
+    prepared(WORKLOADS["vision fp32"] | {"classes": 7}, kept=kept).close()
+    assert list(kept) == ["vision"]
+    assert kept["vision"].identity[-1] == "7"
+
+
+def test_collectives_need_a_second_worker():
+    with pytest.raises(ValueError, match="needs at least 2 workers"):
+        prepared(WORKLOADS["collectives"])
+    request = Request(operations=("all_reduce",), sizes_mib=(1.0,))
+    with pytest.raises(ValueError, match="need at least 2 workers"):
+        time_collectives(request, context(WORKLOADS["collectives"]))
+
+
+def test_every_operation_of_the_spec_can_be_timed(group):
+    operations = get_args(get_args(CollectivesProbe.model_fields["operations"].annotation)[0])
+    workload = CollectivesWorkload(kind="collectives", operations=operations, sizes_mib=(0.01,))
+    request = Request(operations=workload.operations, sizes_mib=workload.sizes_mib)
+    timings = time_collectives(request, context(workload.model_dump(), group))
+    assert [timing.operation for timing in timings] == list(operations)
+    assert all(timing.data_ok and timing.time_mean_s > 0 for timing in timings)
+
+
+def test_an_implementation_refuses_anothers_workload():
+    stranger = context(WORKLOADS["collectives"])
+    with pytest.raises(TypeError, match="found workload collectives, expected vision"):
+        IMPLEMENTATIONS["vision"].prepare(stranger)
+    assert isinstance(context(WORKLOADS["vision fp32"]).workload, VisionWorkload)

@@ -1,0 +1,46 @@
+import time
+
+import numpy as np
+import pytest
+import torch
+
+from rtxscale.rank.clock import host_bound, run_steps
+
+
+def test_steps_are_timed_one_by_one_on_the_host():
+    waits = iter([0.02, 0.04, 0.0])
+
+    def step():
+        time.sleep(wait := next(waits))
+        return wait / 2
+
+    block = run_steps(step, 3, torch.device("cpu"))
+    assert block.step_s == pytest.approx([0.02, 0.04, 0.0], abs=0.015)
+    assert block.input_s.tolist() == [0.01, 0.02, 0.0]
+    assert block.host_bound is None
+
+
+def test_a_device_that_follows_on_the_hosts_heels_is_host_bound():
+    step_s = np.full(100, 0.010)
+    enqueued_s = np.cumsum(step_s) - 20e-6
+    assert host_bound(enqueued_s, step_s).all()
+
+
+def test_a_host_that_runs_ahead_is_not_host_bound():
+    step_s = np.full(100, 0.010)
+    enqueued_s = np.minimum(np.cumsum(np.full(100, 0.004)), np.cumsum(step_s) - 0.006)
+    assert not host_bound(enqueued_s, step_s).any()
+
+
+def test_a_host_that_falls_behind_in_between_is_host_bound_there_only():
+    step_s = np.array([0.010, 0.010, 0.030, 0.010])
+    enqueued_s = np.array([0.002, 0.004, 0.050, 0.052])
+    assert host_bound(enqueued_s, step_s).tolist() == [False, False, True, False]
+
+
+def test_very_short_steps_allow_for_the_launch_itself():
+    assert host_bound(np.array([0.00010]), np.array([0.00014])).all()
+
+
+def test_no_steps_no_verdicts():
+    assert host_bound(np.zeros(0), np.zeros(0)).size == 0

@@ -1,0 +1,69 @@
+import pytest
+import torch
+
+from rtxscale.rank import loop
+from rtxscale.rank.channel import Order, RankReport
+from rtxscale.rank.control import Stopped
+from rtxscale.rank.place import Place
+from rtxscale.spec.cell import Trial
+
+TRIAL = Trial.model_validate({"cell": {"workload": {"kind": "vision", "batch_per_gpu": 2}}, "visit": 1})
+PLACE = Place(rank=0, world=1, local_rank=0, device="cpu", threads=1)
+
+
+class Orders:
+    """A channel with so many orders."""
+
+    def __init__(self, count):
+        self._left = count
+        self.reports = []
+
+    def take(self):
+        self._left -= 1
+        return Order(trial=TRIAL, trial_id=f"trial {self._left}") if self._left >= 0 else None
+
+    def finish(self, order, report):
+        self.reports.append(report)
+
+
+@pytest.fixture
+def outcomes(monkeypatch):
+    def run(*endings):
+        left = iter(endings)
+
+        def run_trial(order, session):
+            ending = next(left)
+            if isinstance(ending, Exception):
+                raise ending
+            return ending
+
+        monkeypatch.setattr(loop, "run_trial", run_trial)
+        threads = torch.get_num_threads()
+        channel = Orders(len(endings))
+        loop.run_rank(channel, PLACE)
+        torch.set_num_threads(threads)
+        return channel.reports
+
+    return run
+
+
+def test_every_order_is_answered_whatever_happens(outcomes):
+    reports = outcomes(
+        RankReport(rank=0, outcome="ok"),
+        torch.OutOfMemoryError("CUDA out of memory.\n Tried to allocate 2 GiB"),
+        Stopped("diverged", "loss is not finite"),
+        ValueError("no such model"),
+    )
+    assert [str(report.outcome) for report in reports] == ["ok", "oom", "diverged", "crashed"]
+    assert reports[1].message == "OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB"
+    assert reports[2].message == "loss is not finite"
+    assert reports[3].message == "ValueError: no such model"
+
+
+def test_an_interrupt_ends_the_rank(monkeypatch):
+    def run_trial(order, session):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(loop, "run_trial", run_trial)
+    with pytest.raises(KeyboardInterrupt):
+        loop.run_rank(Orders(1), PLACE)

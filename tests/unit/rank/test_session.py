@@ -1,0 +1,200 @@
+"""A warm session of two ranks under torchrun on Gloo, started once and asked for many trials."""
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from rtxscale.rank.channel import Order
+from rtxscale.rank.command import STANDALONE
+from rtxscale.rank.mailbox import MailboxGiver
+from rtxscale.spec.cell import Trial
+
+WORLD = 2
+NAN_ON_RANK_1, OUT_OF_MEMORY, RAISE_ON_RANK_1 = 3, 5, 6
+MEASURE = {"warmup_min_s": 0.2, "warmup_max_s": 3.0, "window_s": 0.2, "min_steps": 5, "tolerance": 5.0}
+
+
+def vision(batch=4, visit=1, bucket="auto", measure=(), collectives=None, **workload):
+    fields = {"kind": "vision", "model": "test_resnet", "image_size": 32, "classes": 10, "precision": "fp32"}
+    fields |= {"batch_per_gpu": batch, "global_batch": batch * WORLD, **workload}
+    cell = {"gpus": WORLD, "workload": fields, "ddp": {"bucket_mib": bucket}, "measure": MEASURE | dict(measure)}
+    cell["collectives"] = collectives
+    return Trial.model_validate({"cell": cell, "visit": visit})
+
+
+def collectives():
+    operations = ["all_reduce", "reduce_scatter", "all_gather", "broadcast", "all_to_all"]
+    workload = {"kind": "collectives", "operations": operations, "sizes_mib": [0.01, 0.25], "precision": "bf16"}
+    return Trial.model_validate({"cell": {"gpus": WORLD, "workload": workload, "measure": MEASURE}, "visit": 1})
+
+
+TRIALS = {
+    "small buckets": vision(bucket=0.25),
+    "large buckets": vision(bucket=25.0, collectives={"sizes_mib": [0.25]}),
+    "collectives": collectives(),
+    "nan": vision(batch=NAN_ON_RANK_1),
+    "no such model": vision(model="no_such_model"),
+    "oom": vision(batch=OUT_OF_MEMORY),
+    "rank 1 raises": vision(batch=RAISE_ON_RANK_1),
+    "never steady": vision(measure={"warmup_max_s": 0.4, "tolerance": 1e-9}),
+    "soak": vision(precision="bf16", measure={"soak_s": 0.3}),
+    "soak again": vision(precision="bf16", measure={"soak_s": 0.3}, visit=2),
+    "small buckets again": vision(bucket=0.25, visit=2),
+}
+
+
+class Answer:
+    def __init__(self, reports, wall_s):
+        self.reports = reports
+        self.facts = reports[0].facts
+        self.outcomes = [str(reports[rank].outcome) for rank in range(WORLD)]
+        self.wall_s = wall_s
+
+    def rows(self, table, rank=0):
+        return self.reports[rank].tables[table].to_pylist()
+
+
+@pytest.fixture(scope="module")
+def answers(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("session") / "mailbox"
+    script = Path(__file__).with_name("planted_ranks.py")
+    ranks = [sys.executable, "-m", "torch.distributed.run", *STANDALONE, "--nproc-per-node", str(WORLD), str(script)]
+    giver = MailboxGiver(directory, WORLD)
+    process = subprocess.Popen([*ranks, "--mailbox", str(directory), "--device", "cpu", "--threads", "1"])
+    found = {}
+    try:
+        for name, trial in TRIALS.items():
+            order = Order(trial=trial, trial_id=trial.trial_id, attempt=2)
+            start = time.monotonic()
+            giver.give(order)
+            reports = giver.reports(order, 90, lambda: process.poll() is None)
+            assert sorted(reports) == [0, 1], f"{name}: only ranks {sorted(reports)} answered"
+            found[name] = Answer(reports, time.monotonic() - start)
+        giver.close()
+        assert process.wait(30) == 0
+    finally:
+        process.kill()
+        process.wait()
+    return found
+
+
+def test_a_trial_ends_ok_with_work_over_wall_time_of_the_window(answers):
+    facts = answers["small buckets"].facts
+    assert answers["small buckets"].outcomes == ["ok", "ok"]
+    assert facts["work"] == 4 * WORLD * facts["window_steps"]
+    assert facts["throughput_per_s"] == pytest.approx(facts["work"] / facts["window_s"])
+    assert facts["window_s"] == pytest.approx((facts["window_end_ns"] - facts["window_start_ns"]) / 1e9, rel=0.05)
+    assert facts["window_steps"] >= 5
+    assert facts["device"] == "cpu"
+    assert facts["host_bound_share"] is None
+
+
+def test_every_step_of_every_rank_is_a_row_with_its_phase(answers):
+    facts = answers["small buckets"].facts
+    for rank in range(WORLD):
+        rows = answers["small buckets"].rows("steps", rank)
+        phases = [row["phase"] for row in rows]
+        assert [row["step"] for row in rows] == list(range(len(rows)))
+        assert phases[0] == "first"
+        assert phases.count("first") + phases.count("warmup") == facts["warmup_steps"]
+        assert phases.count("window") == facts["window_steps"]
+        assert phases == sorted(phases, key=["first", "warmup", "window"].index)
+        assert {(row["rank"], row["attempt"]) for row in rows} == {(rank, 2)}
+        assert all(row["step_time_s"] > 0 and row["input_s"] == 0 for row in rows)
+
+
+def test_steps_of_the_window_fill_the_window(answers):
+    facts = answers["small buckets"].facts
+    window = [row["step_time_s"] for row in answers["small buckets"].rows("steps") if row["phase"] == "window"]
+    assert sum(window) == pytest.approx(facts["window_s"], rel=0.1)
+
+
+def test_bucket_layouts_differ_between_caps_and_return_in_a_warm_session(answers):
+    small = [row["size_bytes"] for row in answers["small buckets"].rows("buckets")]
+    large = [row["size_bytes"] for row in answers["large buckets"].rows("buckets")]
+    assert len(small) > len(large) == 1
+    assert sum(small) == sum(large)
+    assert [row["size_bytes"] for row in answers["small buckets again"].rows("buckets")] == small
+
+
+def test_a_trial_repeats_the_training_of_its_predecessor(answers):
+    first, again = (answers[name].facts for name in ("small buckets", "small buckets again"))
+    assert first["loss_last"] < 2.3  # ln(10): what guessing costs
+    assert again["loss_last"] == pytest.approx(first["loss_last"], abs=1.0)
+
+
+def test_gloo_makes_nccl_not_applicable(answers):
+    verdicts = {row["subject"]: row["verdict"] for row in answers["small buckets"].rows("attestation")}
+    assert {verdicts[f"nccl.{knob}"] for knob in ("algorithm", "channels", "protocol", "p2p")} == {"not applicable"}
+    assert verdicts["workload.precision"] == "honoured"
+    assert verdicts["ddp.bucket_mib"] == "honoured"
+
+
+def test_a_cells_probe_times_collectives_after_the_window(answers):
+    answer = answers["large buckets"]
+    (row,) = answer.rows("collectives")
+    assert (row["operation"], row["size_bytes"], row["dtype"]) == ("all_reduce", 2**18, "fp32")
+    assert row["algbw_gb_s"] == pytest.approx(row["size_bytes"] / row["time_mean_s"] / 1e9)
+    assert row["busbw_gb_s"] == pytest.approx(row["algbw_gb_s"])
+    assert answer.facts["collectives_s"] > 0
+    assert answers["small buckets"].facts["collectives_s"] is None
+
+
+def test_the_collectives_workload_times_every_operation_and_checks_its_data(answers):
+    answer = answers["collectives"]
+    rows = answer.rows("collectives")
+    assert answer.outcomes == ["ok", "ok"]
+    assert len(rows) == 5 * 2
+    assert all(row["data_ok"] and row["dtype"] == "bf16" for row in rows)
+    assert all(0 < row["time_p50_s"] <= row["time_p95_s"] for row in rows)
+    assert "throughput_per_s" not in answer.facts
+
+
+@pytest.mark.parametrize(
+    ("name", "outcome", "words"),
+    [
+        ("nan", "diverged", "loss is not finite after"),
+        ("no such model", "crashed", "no_such_model"),
+        ("oom", "oom", "Tried to allocate 20.00 GiB"),
+    ],
+)
+def test_what_goes_wrong_on_all_ranks_is_reported_by_all(answers, name, outcome, words):
+    answer = answers[name]
+    assert answer.outcomes == [outcome, outcome]
+    assert all(words in report.message and "\n" not in report.message for report in answer.reports.values())
+
+
+def test_a_lost_loss_names_the_rank(answers):
+    assert "rank 1: nan" in answers["nan"].reports[0].message
+
+
+def test_one_ranks_error_reaches_the_other_and_the_session_goes_on(answers):
+    answer = answers["rank 1 raises"]
+    assert answer.outcomes == ["crashed", "crashed"]
+    assert answer.reports[1].message == "ValueError: planted"
+    assert answers["never steady"].facts["throughput_per_s"] > 0
+
+
+def test_a_trial_that_never_gets_steady_is_measured_all_the_same(answers):
+    answer = answers["never steady"]
+    assert str(answer.reports[0].outcome) == "unsteady"
+    assert "not steady after 0." in answer.reports[0].message
+    assert answer.facts["steady"] is False
+    assert answer.facts["window_s"] > 0
+
+
+def test_the_soak_is_paid_once_per_workload_and_precision(answers):
+    once, again = answers["soak"], answers["soak again"]
+    assert once.facts["soak_s"] >= 0.3
+    assert {row["phase"] for row in once.rows("steps")} == {"first", "soak", "warmup", "window"}
+    assert again.facts["soak_s"] == 0
+    assert again.facts["warmup_s"] >= 0.2
+
+
+def test_a_warm_trial_costs_little_beside_warm_up_and_window(answers):
+    answer = answers["small buckets again"]
+    spent_s = answer.facts["warmup_s"] + answer.facts["window_s"]
+    assert answer.wall_s - spent_s < 5
