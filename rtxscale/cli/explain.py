@@ -1,0 +1,148 @@
+"""`rtxscale explain`: what one trial asked and measured, and the command that repeats it without Ray.
+
+Reads results only; no Ray, torch or GPU. The command is the last line printed.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rtxscale.cli.show import ResultsOption, open_run
+from rtxscale.errors import BadInput, ResultsError
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from rtxscale.results.read import Run
+    from rtxscale.spec.cell import Trial
+
+NAMED = 5
+"""Most trial ids named in an error."""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the application."""
+    app.command()(explain)
+
+
+def explain(
+    trial: Annotated[str, typer.Argument(help="A trial id, or as much of its beginning as is unique.")],
+    run: Annotated[str, typer.Option(metavar="RUN", help="A run's directory, its name, or latest.")] = "latest",
+    results: ResultsOption = None,
+) -> None:
+    """Print what a trial did and the command that repeats it.
+
+    The command starts the same ranks with torchrun, without Ray.
+    """
+    from rtxscale.rank.command import explain_command
+
+    opened = open_run(run, results)
+    row = last_attempt(opened, trial)
+    planned = planned_trial(row)
+    print("\n".join(summary(row, planned, seen(opened, row))))
+    print("\nTo repeat it without Ray, on the same machine:")
+    print(explain_command(planned, row["device"] or "cuda", row["threads"] or 1, row["gpu_uuids"] or []))
+
+
+def last_attempt(run: Run, text: str) -> dict[str, Any]:
+    """The newest row of the trial whose id begins with `text`.
+
+    Raises:
+        BadInput: no trial or more than one begins so.
+    """
+    import polars as pl
+
+    trials = run.frame("trials")
+    known = trials.select(pl.col("trial_id").unique().sort()).collect()["trial_id"].to_list()
+    trial_id = choose(text, known, run.run_id)
+    rows = trials.filter(pl.col("trial_id") == trial_id).sort("attempt", nulls_last=False).collect()
+    return rows.row(-1, named=True)
+
+
+def choose(text: str, known: list[str], run_id: str) -> str:
+    """The one id that begins with `text`.
+
+    Raises:
+        BadInput: none or several do.
+    """
+    if not known:
+        raise BadInput(f"{text}: run {run_id} has no trials yet; expected the id of a measured trial")
+    matches = [trial_id for trial_id in known if trial_id.startswith(text.lower())]
+    if len(matches) == 1:
+        return matches[0]
+    if matches and text:
+        listed = ", ".join(matches[:NAMED]) + (", ..." if len(matches) > NAMED else "")
+        raise BadInput(f"{text}: found {len(matches)} trials that begin so ({listed}); expected more of the id")
+    near = difflib.get_close_matches(text.lower(), known, n=NAMED, cutoff=0.4) or known[:NAMED]
+    raise BadInput(
+        f"{text}: found no such trial in run {run_id}; nearest of {len(known)}: {', '.join(near)}; "
+        "`rtxscale show --csv trials` lists them"
+    )
+
+
+def planned_trial(row: dict[str, Any]) -> Trial:
+    """The trial as it was planned, from its row.
+
+    Raises:
+        ResultsError: the row's cell is not one that this rtxscale knows.
+    """
+    from rtxscale.spec.cell import Cell, Trial
+
+    try:
+        cell = Cell.model_validate_json(row["cell_json"] or "")
+        planned = {name: row[name] for name in ("visit", "repeat", "slot") if row[name] is not None}
+        return Trial(cell=cell, **planned)
+    except ValueError as error:
+        raise ResultsError(
+            f"trial {row['trial_id']}: found a cell that this rtxscale does not know ({error}); use the version that "
+            "measured it"
+        ) from error
+
+
+def seen(run: Run, row: dict[str, Any]) -> pl.DataFrame:
+    """Attestation of the trial's attempt."""
+    import polars as pl
+
+    same = (pl.col("trial_id") == row["trial_id"]) & (pl.col("attempt") == row["attempt"])
+    return run.frame("attestation").filter(same).collect()
+
+
+def summary(row: dict[str, Any], planned: Trial, attestation: pl.DataFrame) -> list[str]:
+    """What was asked, measured and seen, a line each."""
+    lines = [f"trial {row['trial_id']}, attempt {row['attempt']}: {row['outcome']}"]
+    lines += [f"  {name:<9} {text}" for name, text in _facts(row, planned)]
+    for item in attestation.iter_rows(named=True):
+        found = item["observed"] or "nothing"
+        lines.append(f"  {'seen':<9} {item['subject']}: asked {item['requested']}, seen {found}: {item['verdict']}")
+    if planned.trial_id != row["trial_id"]:
+        lines.append(
+            "  note      this rtxscale gives the same cell another id; the command below is what it understands"
+        )
+    return lines
+
+
+def _facts(row: dict[str, Any], planned: Trial) -> Iterator[tuple[str, str]]:
+    from rtxscale.analysis.settings import as_text
+    from rtxscale.report.numbers import number, throughput_unit
+
+    axes = json.loads(row["axes_json"] or "{}")
+    yield "asked", ", ".join(f"{path} {as_text(value)}" for path, value in axes.items()) or planned.cell.canonical()
+    yield "workload", f"{row['workload']}, batch {row['batch_per_gpu']} per worker, {row['precision']}"
+    yield "place", f"visit {row['visit']}, repeat {row['repeat']}, session {row['session_id']}"
+    if row["message"]:
+        yield "message", str(row["message"])
+    if row["throughput_per_s"] is not None:
+        rate = f"{number(row['throughput_per_s'])} {throughput_unit(row['work_unit'])}"
+        window = f"window {number(row['window_s'], 3)} s, {row['window_steps']} steps"
+        yield "measured", f"{rate}; {window}, after {number(row['warmup_s'], 3)} s of warm-up"
+    if row["device_names"]:
+        yield "on", f"{row['gpus']} workers: {', '.join(row['device_names'])}"
+    if row["threads"] is None:
+        yield "threads", "not recorded; 1 CPU thread per worker is assumed"
+    if (row["nodes"] or 1) > 1:
+        yield "nodes", f"it ran on {row['nodes']} machines; the command starts all workers on one"

@@ -1,0 +1,116 @@
+"""The application: all commands, one style of error, one place for exit codes.
+
+Importing this loads typer and nothing heavy; each command imports what it needs when it runs. An expected failure is
+one line on stderr; `RTXSCALE_DEBUG=1` shows tracebacks. Caller: the `rtxscale` script and `python -m rtxscale`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+import rtxscale
+from rtxscale.cli import explain, plan, report, runs, show, sweep
+from rtxscale.errors import RtxscaleError
+
+INTERRUPTED = 130
+DEBUG_VARIABLE = "RTXSCALE_DEBUG"
+
+
+class Commands(TyperGroup):
+    """The command group; every way of failing ends in `failure`."""
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        """Run one command and exit; typer's own printing of errors is not used."""
+        kwargs["standalone_mode"] = False
+        try:
+            code = super().main(*args, **kwargs)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            _forget_output()
+            code = 1
+        except (Exception, KeyboardInterrupt) as error:
+            if not is_expected(error) and os.environ.get(DEBUG_VARIABLE) == "1":
+                raise
+            text, code = failure(error)
+            print(text, file=sys.stderr)
+        sys.exit(code if isinstance(code, int) else 0)
+
+
+def is_expected(error: BaseException) -> bool:
+    """Whether the user or rtxscale itself raised it on purpose; wrong usage is known by `format_message`."""
+    return isinstance(error, RtxscaleError | KeyboardInterrupt | typer.Abort) or hasattr(error, "format_message")
+
+
+def failure(error: BaseException) -> tuple[str, int]:
+    """What to print on stderr for an error, and the exit code."""
+    if isinstance(error, KeyboardInterrupt | typer.Abort):
+        return "rtxscale: interrupted", INTERRUPTED
+    if isinstance(error, RtxscaleError):
+        return f"rtxscale: error: {error}", error.exit_code
+    if hasattr(error, "format_message"):
+        return _usage(error), getattr(error, "exit_code", 2)
+    return (
+        f"rtxscale: error: {type(error).__name__}: {error}\n"
+        f"This was not expected. Please report it with the traceback that {DEBUG_VARIABLE}=1 prints."
+    ), 1
+
+
+def _usage(error: Any) -> str:
+    """Wrong usage in the style of all errors; a bare call gets the help as it is."""
+    message = str(error.format_message())
+    if message.startswith("Usage:"):
+        return message
+    context = getattr(error, "ctx", None)
+    command = context.command_path if context is not None else "rtxscale"
+    return f"rtxscale: error: {message}\nSee `{command} --help`."
+
+
+def _forget_output() -> None:
+    """Let the interpreter's own flush at exit go nowhere: the reader is gone."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+app = typer.Typer(
+    name="rtxscale",
+    cls=Commands,
+    help="Scaling sweeps over several NVIDIA GPUs, with numbers that can be defended.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"rtxscale {rtxscale.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    pass
+
+
+for command in (plan, sweep, show, report, explain, runs):
+    command.register(app)
+
+
+def main() -> None:
+    """Run the command line."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(AttributeError, ValueError):
+            # A terminal that cannot show a sign gets a question mark, not a crash.
+            stream.reconfigure(errors="replace")  # type: ignore[union-attr]  # text streams of a real process
+    app(prog_name="rtxscale")

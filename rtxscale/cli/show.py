@@ -1,0 +1,108 @@
+"""`rtxscale show`: what a run says, as text, JSON or CSV. Reads results only; no Ray, torch or GPU."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rtxscale.errors import BadInput
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from rtxscale.analysis.conclusions import Conclusions
+    from rtxscale.results.read import Run
+
+CONCLUDED = ("cells", "efficiency", "best", "effects", "bandwidth", "outcomes")
+RunArgument = Annotated[str, typer.Argument(help="A run's directory, its name, or latest.", metavar="[RUN]")]
+ResultsOption = Annotated[
+    Path | None, typer.Option(help="Where runs are kept; else $RTXSCALE_RESULTS, else ~/rtxscale-results.")
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the application."""
+    app.command()(show)
+
+
+def show(
+    run: RunArgument = "latest",
+    results: ResultsOption = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print all conclusions as JSON.")] = False,
+    csv: Annotated[
+        str | None, typer.Option(metavar="TABLE", help="Print one table as CSV: of the conclusions or of the results.")
+    ] = None,
+) -> None:
+    """Show what a run says.
+
+    Efficiencies with intervals, best cells, effects of settings, bandwidths, outcomes.
+    """
+    from rtxscale.analysis.conclude import conclude
+
+    opened = open_run(run, results)
+    if csv is not None:
+        sys.stdout.write(csv_text(opened, csv))
+        return
+    conclusions = conclude(opened)
+    if as_json:
+        print(json.dumps(as_data(opened, conclusions), indent=2, allow_nan=False))
+        return
+    from rtxscale.report.terminal import show_conclusions
+
+    print(f"{opened.run_dir}\n")
+    show_conclusions(conclusions, stream=sys.stdout)
+
+
+def open_run(text: str, results: Path | None) -> Run:
+    """The run that the user named.
+
+    Raises:
+        ResultsError: there is none, or it cannot be read.
+    """
+    from rtxscale.results.location import find_run, results_root
+    from rtxscale.results.read import Run
+
+    return Run.open(find_run(text, results.expanduser().absolute() if results else results_root()))
+
+
+def as_data(run: Run, conclusions: Conclusions) -> dict[str, Any]:
+    """All conclusions as JSON data; a number that cannot be concluded is null."""
+    from rtxscale.report.numbers import plain
+
+    frames = {name: getattr(conclusions, name) for name in CONCLUDED}
+    return {
+        "run_id": run.run_id,
+        "run_dir": str(run.run_dir),
+        "headline": conclusions.headline,
+        "remarks": list(conclusions.remarks),
+        **{name: [plain(row) for row in frame.iter_rows(named=True)] for name, frame in frames.items()},
+    }
+
+
+def csv_text(run: Run, name: str) -> str:
+    """One table as CSV; lists are joined with spaces.
+
+    Raises:
+        BadInput: there is no such table.
+    """
+    from rtxscale.analysis.conclude import conclude
+    from rtxscale.results.schema import TABLES
+
+    if name in CONCLUDED:
+        frame: pl.DataFrame = getattr(conclude(run), name)
+    elif name in TABLES:
+        frame = run.frame(name).collect()
+    else:
+        raise BadInput(f"--csv: found {name!r}; expected one of {', '.join((*CONCLUDED, *TABLES))}")
+    return _flat(frame).write_csv()
+
+
+def _flat(frame: pl.DataFrame) -> pl.DataFrame:
+    import polars as pl
+
+    lists = [name for name, kind in frame.schema.items() if isinstance(kind, pl.List)]
+    return frame.with_columns(pl.col(name).cast(pl.List(pl.String)).list.join(" ") for name in lists)

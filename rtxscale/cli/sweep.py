@@ -1,0 +1,103 @@
+"""`rtxscale sweep`: run what is missing of a sweep, conclude, write the report.
+
+The only place where running and reporting meet. The last line printed is the run's absolute path. Caller: `cli.main`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from rtxscale.run.sweep import SweepResult
+
+EXIT_CODES = {"limit": 3, "SIGINT": 130, "SIGTERM": 143}
+REPORT_FILE = "report.html"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the application."""
+    app.command()(sweep)
+
+
+def sweep(
+    sweep: Annotated[Path, typer.Argument(help="The sweep file (YAML).", metavar="SWEEP")],
+    address: Annotated[
+        str | None,
+        typer.Option(help="host:port of a Ray cluster that runs already; else RAY_ADDRESS, else one on this host."),
+    ] = None,
+    results: Annotated[
+        Path | None, typer.Option(help="Where runs are kept; else $RTXSCALE_RESULTS, else ~/rtxscale-results.")
+    ] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Start a new run; earlier ones are kept.")] = False,
+    limit_minutes: Annotated[
+        float | None, typer.Option(min=0.0, help="Stop at the next trial boundary after this many minutes.")
+    ] = None,
+    no_report: Annotated[bool, typer.Option("--no-report", help="Measure only.")] = False,
+) -> None:
+    """Run the trials of SWEEP that are not finished yet, and report."""
+    from rtxscale.results.location import results_root
+    from rtxscale.spec.load import load_sweep
+
+    loaded = load_sweep(sweep)
+    if address is not None:
+        os.environ["RAY_ADDRESS"] = address  # Ray reads it while it is imported, to find its token
+    from rtxscale.run.sweep import SweepRequest, execute
+
+    result = execute(
+        SweepRequest(
+            sweep=loaded.sweep,
+            sweep_text=loaded.text,
+            results_root=results or results_root(),
+            address=os.environ.get("RAY_ADDRESS") or None,
+            fresh=fresh,
+            limit_minutes=limit_minutes,
+        )
+    )
+    for line in summary(result, sweep):
+        print(line)
+    if not no_report and result.interrupted not in ("SIGINT", "SIGTERM"):
+        _report(result.run_dir)
+    print(result.run_dir.absolute(), flush=True)
+    raise typer.Exit(exit_code(result))
+
+
+def summary(result: SweepResult, sweep: Path) -> list[str]:
+    """What became of the sweep, in a few lines."""
+    if not result.total:
+        return [f"stopped by {result.interrupted} before anything ran"]
+    outcomes = ", ".join(f"{count} {outcome}" for outcome, count in sorted(result.outcomes.items()))
+    lines = [f"{result.finished} of {result.total} trials finished" + (f"; this time: {outcomes}" if outcomes else "")]
+    if result.outside_median_s is not None:
+        lines.append(f"outside measurement: {result.outside_median_s:.2f} s per warm trial (median)")
+    if result.session_start_median_s is not None:
+        lines.append(f"session start: {result.session_start_median_s:.1f} s (median)")
+    if result.interrupted:
+        why = "the time limit" if result.interrupted == "limit" else result.interrupted
+        lines.append(f"stopped by {why}; `rtxscale sweep {sweep}` continues where it stopped")
+    return lines
+
+
+def exit_code(result: SweepResult) -> int:
+    """0 complete, 1 nothing could be measured, 3 stopped by the limit, 130 or 143 stopped by a signal."""
+    if result.interrupted:
+        return EXIT_CODES.get(result.interrupted, 1)
+    nothing = bool(result.outcomes) and not result.outcomes.get("ok")
+    return 1 if nothing or result.finished < result.total else 0
+
+
+def _report(run_dir: Path) -> None:
+    """Conclude, show, and write the report beside the rows; its path is printed."""
+    from rtxscale.analysis.conclude import conclude
+    from rtxscale.report.page import write_report
+    from rtxscale.report.terminal import show_conclusions
+    from rtxscale.results.read import Run
+
+    run = Run.open(run_dir)
+    conclusions = conclude(run)
+    show_conclusions(conclusions, stream=sys.stdout)
+    print(f"report: {write_report(run, conclusions, run_dir / REPORT_FILE)}")

@@ -1,0 +1,133 @@
+"""What stands behind the conclusions, as tables: attestation, environment, and the method in words.
+
+Read straight from a run's tables and aggregated; `unknown` is written out where nothing was recorded. Called by `page`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import polars as pl
+
+from rtxscale.report.numbers import NOTHING, duration, number
+from rtxscale.report.tables import Table
+from rtxscale.results.outcomes import Outcome
+from rtxscale.results.read import Run
+
+UNKNOWN = "unknown"
+VERDICTS = ("refuted", "not attested", "honoured", "not applicable")
+"""In the order in which a reader wants to see them."""
+ROWS = 200
+
+
+def attestation_table(run: Run) -> Table | None:
+    """What was asked against what was seen, equal rows counted, refutations first; None when nothing was attested."""
+    same = ["subject", "requested", "observed", "verdict"]
+    rank = pl.col("verdict").replace_strict({name: place for place, name in enumerate(VERDICTS)}, default=len(VERDICTS))
+    counted = (
+        run.frame("attestation")
+        .group_by(same)
+        .agg(pl.len().alias("trials"), pl.col("evidence").drop_nulls().first())
+        .sort(rank, "subject", "requested", "observed")
+        .collect()
+    )
+    if counted.is_empty():
+        return None
+    rows = [
+        (*(str(row[name] or NOTHING) for name in same), str(row["trials"]), row["evidence"] or NOTHING)
+        for row in counted.head(ROWS).iter_rows(named=True)
+    ]
+    note = f"{counted.height - ROWS} more rows are in the attestation table." if counted.height > ROWS else ""
+    columns = ("setting", "asked", "seen", "verdict", "trials", "evidence")
+    return Table(
+        key="attestation",
+        title="What NCCL and PyTorch really did",
+        columns=columns,
+        rows=rows,
+        right=frozenset({"trials"}),
+        note=note,
+    )
+
+
+def environment_table(run: Run) -> Table | None:
+    """Software and hardware as measured; nodes are named only where there are several."""
+    frame = run.frame("environment")
+    same = ["subject", "name", "value"]
+    rows = frame.group_by(same, maintain_order=True).agg(pl.col("node").unique().sort()).sort("subject").collect()
+    if rows.is_empty():
+        return None
+    nodes = {node for names in rows["node"] for node in names}
+    several = len(nodes) > 1
+    columns = ("subject", "name", "value", *(("nodes",) if several else ()))
+    texts = [
+        (*(str(row[name] or UNKNOWN) for name in same), *((_nodes(row["node"], nodes),) if several else ()))
+        for row in rows.iter_rows(named=True)
+    ]
+    return Table(key="environment", title="Environment", columns=columns, rows=texts)
+
+
+def _nodes(names: list[str], every: set[str]) -> str:
+    return "all" if set(names) == every else ", ".join(str(name) for name in names)
+
+
+def method(run: Run) -> list[tuple[str, str]]:
+    """How the numbers were made: term and value, every term always present."""
+    trials = run.frame("trials").select(_METHOD_COLUMNS).collect()
+    return list(_method(trials))
+
+
+_METHOD_COLUMNS = (
+    *("study", "workload", "precision", "compile", "profile", "steady_criterion", "isolation", "launcher"),
+    *("outcome", "visit", "repeat", "session_id", "window_s", "window_steps", "warmup_s", "soak_s", "outside_s"),
+    *("started_ns", "ended_ns", "device_names"),
+)
+
+
+def _method(trials: pl.DataFrame) -> Iterator[tuple[str, str]]:
+    counted = trials.filter(pl.col("outcome") == Outcome.OK)
+    yield "Measured", _period(trials)
+    yield "On", _distinct(trials["device_names"].explode())
+    for column in ("study", "workload", "precision", "compile", "isolation", "launcher"):
+        yield column.capitalize(), _distinct(trials[column])
+    yield "Profile", profile_words(trials["profile"])
+    yield "Visits", f"{trials['visit'].n_unique()}, in {trials['session_id'].n_unique()} sessions"
+    yield "Trials", f"{counted.height} counted of {trials.height}"
+    yield "Warm-up", _median(counted["warmup_s"], "s (median, first step included)")
+    yield "Soak", _median(counted["soak_s"].filter(counted["soak_s"] > 0), "s", nothing="none")
+    yield "Window", f"{_median(counted['window_s'], 's')}, {_median(counted['window_steps'], 'steps')} (medians)"
+    yield "Steady state", _distinct(counted["steady_criterion"])
+    yield (
+        "Outside",
+        _median(counted["outside_s"], "s of a trial neither soak, warm-up, window nor collectives (median)"),
+    )
+    yield "Throughput", "work of all workers in the window over its wall time, barrier to barrier"
+    yield "Intervals", "95 %, over sessions (Welch's t on logs of session means)"
+
+
+def profile_words(profiles: pl.Series) -> str:
+    """The measurement profile; the quick one says that it is not for publication."""
+    names = _distinct(profiles)
+    return f"{names}: not publishable" if "quick" in names.split(", ") else names
+
+
+def _period(trials: pl.DataFrame) -> str:
+    if trials["started_ns"].drop_nulls().is_empty():
+        return UNKNOWN
+    first, last = int(_number(trials["started_ns"].min())), int(_number(trials["ended_ns"].max()))
+    start = datetime.fromtimestamp(first / 1e9, UTC)
+    return f"{start:%Y-%m-%d %H:%M} UTC, over {duration((last - first) / 1e9)}"
+
+
+def _distinct(values: pl.Series) -> str:
+    return ", ".join(sorted({str(value) for value in values.drop_nulls()})) or UNKNOWN
+
+
+def _median(values: pl.Series, unit: str, nothing: str = UNKNOWN) -> str:
+    known = values.drop_nulls()
+    return nothing if known.is_empty() else f"{number(_number(known.median()), 3)} {unit}"
+
+
+def _number(value: Any) -> float:
+    return float(value) if value is not None else float("nan")

@@ -1,0 +1,48 @@
+"""Figures as PNG and SVG files, on white paper, with their titles drawn in.
+
+The page sets titles as text; a picture that travels alone needs its own. Called by `cli.report`.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import vl_convert
+
+from rtxscale.report.figure import Figure
+from rtxscale.report.scripts import vega_lite_version
+from rtxscale.report.theme import LIGHT, Palette, config, legend_columns
+
+WIDTH = 720
+SCALE = 2.0
+WRAP = 110
+
+
+def write_charts(figures: list[Figure], directory: Path, formats: tuple[str, ...] = ("png", "svg")) -> list[Path]:
+    """Write every figure in each format; returns the paths in order."""
+    directory.mkdir(parents=True, exist_ok=True)
+    paths = []
+    for figure in figures:
+        spec = picture_spec(figure)
+        for kind in formats:
+            path = directory / f"{figure.key}.{kind}"
+            path.write_bytes(_rendered(spec, kind))
+            paths.append(path)
+    return paths
+
+
+def picture_spec(figure: Figure, palette: Palette = LIGHT) -> dict[str, Any]:
+    """The figure's specification with a fixed width, its title and its caption."""
+    spec = figure.spec()
+    title = {"text": figure.title, "subtitle": textwrap.wrap(figure.caption, WRAP)}
+    look = config(palette)
+    look["legend"]["columns"] = legend_columns(figure.labels, WIDTH)
+    return {**spec, "width": WIDTH, "title": title, "config": look}
+
+
+def _rendered(spec: dict[str, Any], kind: str) -> bytes:
+    if kind == "svg":
+        return str(vl_convert.vegalite_to_svg(spec, vl_version=vega_lite_version())).encode()
+    return bytes(vl_convert.vegalite_to_png(spec, vl_version=vega_lite_version(), scale=SCALE))

@@ -1,0 +1,247 @@
+"""What the settings under test change: a heat map of two knobs per GPU count, and each knob's effect with interval.
+
+The heat map shows cells as found, relative to the default at the same GPU count and batch; it proves nothing by itself.
+The effect plot shows the analysis' paired ratios. Called by `charts`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import altair as alt
+import polars as pl
+
+from rtxscale.analysis.settings import is_communication
+from rtxscale.report.figure import Figure, any_known, chart_of, tooltips
+from rtxscale.report.numbers import gain, interval, number
+from rtxscale.report.theme import DIVERGING
+
+PREFIX = "axis:"
+NOT_KNOBS = ("gpus", "workload.batch_per_gpu", "workload.global_batch")
+MAPS = 4
+EFFECTS = 60
+SIGNED = "datum.value == 0 ? '0' : format(datum.value, '+.3~r')"
+
+
+def knob_axes(cells: pl.DataFrame) -> list[str]:
+    """Dotted paths of the axes under test, most values first; the size of the problem is no knob."""
+    counts = {}
+    for column in cells.columns:
+        path = column.removeprefix(PREFIX)
+        if column.startswith(PREFIX) and path not in NOT_KNOBS:
+            counts[path] = cells[column].drop_nulls().n_unique()
+    return sorted((path for path, count in counts.items() if count > 1), key=lambda path: (-counts[path], path))
+
+
+def value_order(values: set[str]) -> list[str]:
+    """`auto` and other words first, then numbers by size.
+
+    >>> value_order({"8", "auto", "16", "1"})
+    ['auto', '1', '8', '16']
+    """
+    return sorted(values, key=lambda text: (_as_number(text) is not None, _as_number(text) or 0.0, text))
+
+
+def heat_figures(cells: pl.DataFrame, effects: pl.DataFrame, workers: str) -> Iterator[Figure]:
+    """One heat map per GPU count (the largest `MAPS`) over the two knobs with most values."""
+    axes = knob_axes(cells)
+    if len(axes) < 2:
+        return
+    knobs = (axes[0], axes[1])
+    relative = relative_to_default(cells, axes, references(effects))
+    counts = sorted(relative["gpus"].unique().to_list())[-MAPS:]
+    spread = _spread(relative.filter(pl.col("gpus").is_in(counts)), knobs)
+    for count in counts:
+        rows = _tiles(relative.filter(pl.col("gpus") == count), knobs)
+        if len(rows) > 1:
+            yield _heat_figure(rows, knobs, f"{count} {workers}", f"heat-{count}", spread, others=len(axes) > 2)
+
+
+def references(effects: pl.DataFrame) -> dict[str, str]:
+    """The value that each axis is compared with, as the analysis chose it."""
+    return {row["axis"]: row["reference"] for row in effects.iter_rows(named=True) if row["reference"] is not None}
+
+
+def relative_to_default(cells: pl.DataFrame, axes: list[str], reference: dict[str, str]) -> pl.DataFrame:
+    """Cells with `ratio`: throughput over that of the cell of the same size with every knob at its default."""
+    others = [path for path in axes if not is_communication(path)]
+    at_default = pl.all_horizontal(
+        "is_default", *(pl.col(PREFIX + path) == _reference(cells, path, reference) for path in others)
+    )
+    same = ["workload", "gpus", "batch_per_gpu", "global_batch"]
+    base = cells.filter(at_default).group_by(same).agg(pl.col("throughput_per_s").mean().alias("base"))
+    joined = cells.join(base, on=same, how="inner", nulls_equal=True)
+    ratio = pl.col("throughput_per_s") / pl.col("base")
+    return joined.with_columns(ratio.alias("ratio")).filter(pl.col("ratio").is_finite() & (pl.col("ratio") > 0))
+
+
+def _reference(cells: pl.DataFrame, path: str, reference: dict[str, str]) -> str:
+    """The value that the analysis compares with, else the first in order."""
+    return reference.get(path) or value_order(set(cells[PREFIX + path].drop_nulls()))[0]
+
+
+def _tiles(relative: pl.DataFrame, knobs: tuple[str, str]) -> list[dict[str, Any]]:
+    """Geometric mean of the ratio for every pair of values; the best and how many cells beside it."""
+    x, y = (PREFIX + knob for knob in knobs)
+    tiles = (
+        relative.drop_nulls([x, y])
+        .group_by(pl.col(x).alias("x"), pl.col(y).alias("y"), maintain_order=True)
+        .agg(pl.col("ratio").log().mean().exp(), pl.col("ratio").max().alias("best"), pl.len().alias("cells"))
+    )
+    return [
+        {**row, "text": number(row["ratio"], 3), "best_text": number(row["best"], 3)}
+        for row in tiles.iter_rows(named=True)
+    ]
+
+
+def _spread(relative: pl.DataFrame, knobs: tuple[str, str]) -> float:
+    """Half-width of the colour scale around 1, the same for all GPU counts; at least 2 %, so noise stays pale."""
+    ratios = [
+        tile["ratio"]
+        for count in relative["gpus"].unique()
+        for tile in _tiles(relative.filter(pl.col("gpus") == count), knobs)
+    ]
+    return max([0.02, *(abs(float(ratio) - 1) for ratio in ratios)])
+
+
+def _heat_figure(
+    rows: list[dict[str, Any]], knobs: tuple[str, str], subject: str, key: str, spread: float, *, others: bool
+) -> Figure:
+    gap = alt.Scale(paddingInner=0.04)
+    x, y = (
+        alt.X(
+            "x:N", title=knobs[0], sort=value_order({row["x"] for row in rows}), axis=alt.Axis(labelAngle=0), scale=gap
+        ),
+        alt.Y("y:N", title=knobs[1], sort=value_order({row["y"] for row in rows}), scale=gap),
+    )
+    scale = alt.Scale(domain=[1 - spread, 1, 1 + spread], range=list(DIVERGING), clamp=True)
+    hints = tooltips(x=knobs[0], y=knobs[1], text="mean over default", best_text="best over default", cells="cells")
+    base = chart_of("tiles").encode(x=x, y=y, tooltip=hints)
+    tiles = base.mark_rect(cornerRadius=3).encode(color=alt.Color("ratio:Q", scale=scale, legend=None))
+    dark = f"abs(datum.ratio - 1) > {0.75 * spread:.6f}"
+    words = base.mark_text(fontSize=12).encode(
+        text="text:N", color=alt.condition(dark, alt.value("#ffffff"), alt.value("#1b1f24"))
+    )
+    height = 40 * len({row["y"] for row in rows})
+    caption = "Throughput over the default of the same size: above 1 (blue) is faster. As found, without intervals."
+    if others:
+        caption += " Geometric mean over the other settings."
+    return Figure(
+        key=key,
+        section="knobs",
+        title=f"{knobs[0]} against {knobs[1]}, {subject}",
+        caption=caption,
+        chart=alt.layer(tiles, words).properties(width="container", height=height),
+        datasets={"tiles": rows},
+    )
+
+
+def effects_figure(effects: pl.DataFrame, workers: str) -> Figure | None:
+    """Ratio of each value to its axis' reference with 95 % intervals; None without effects."""
+    known = effects.filter(pl.col("ratio").is_finite() & (pl.col("ratio") > 0))
+    if known.is_empty():
+        return None
+    rows = [_effect_row(row, workers) for row in known.iter_rows(named=True)]
+    labels = list(dict.fromkeys(row["label"] for row in sorted(rows, key=_effect_order)))[:EFFECTS]
+    kept = [row for row in rows if row["label"] in labels]
+    counts = list(dict.fromkeys(row["count"] for row in sorted(kept, key=lambda row: row["gpus"])))
+    caption = (
+        "Throughput over that of the reference (auto unless named), otherwise equal cells paired within sessions. "
+    )
+    caption += "Hollow: not separable from no change after correction for the number of comparisons (Holm)."
+    low, high = _change_domain(kept)
+    if any(not low <= row[name] <= high for row in kept for name in ("low", "high") if row[name] is not None):
+        caption += " Bars that leave the chart are cut."
+    if any(row["low"] is None for row in kept):
+        caption += " No bar: no interval, more visits are needed."
+    return Figure(
+        key="effects",
+        section="knobs",
+        title="Effect of each setting",
+        caption=caption,
+        chart=_effect_layers(kept, labels, counts),
+        datasets={"effects": kept, "none": [{"change": 0.0}]},
+        labels=tuple(counts),
+        shaped=False,
+        wide=True,
+    )
+
+
+def _effect_row(row: dict[str, Any], workers: str) -> dict[str, Any]:
+    plain = row["reference"] in (None, "auto")
+    return {
+        "label": f"{row['axis']} {row['value']}" + ("" if plain else f" / {row['reference']}"),
+        "axis": row["axis"],
+        "value": row["value"],
+        "gpus": row["gpus"],
+        "count": f"{row['gpus']} {workers}",
+        "change": _percent(row["ratio"]),
+        "low": _percent(row["ratio_low"]),
+        "high": _percent(row["ratio_high"]),
+        "clear": row["verdict"] in ("faster", "slower"),
+        "ratio_text": interval(row["ratio"], row["ratio_low"], row["ratio_high"]),
+        "gain_text": gain(row["ratio"] - 1),
+        "p_text": number(row["p_holm"], 2),
+        "pairs": row["pairs"],
+        "verdict": row["verdict"],
+    }
+
+
+def _effect_order(row: dict[str, Any]) -> tuple[str, bool, float, str]:
+    value = _as_number(row["value"])
+    return (row["axis"], value is not None, value or 0.0, row["value"])
+
+
+def _effect_layers(rows: list[dict[str, Any]], labels: list[str], counts: list[str]) -> alt.TopLevelMixin:
+    axis = alt.Axis(title="change of throughput (%)", labelExpr=SIGNED, tickCount=8, grid=True)
+    scale = alt.Scale(nice=False, padding=12, domain=_change_domain(rows))
+    x = alt.X("change:Q", axis=axis, scale=scale)
+    at = {
+        "y": alt.Y("label:N", sort=labels, title=None, axis=alt.Axis(ticks=False)),
+        "yOffset": alt.YOffset("count:N", sort=counts),
+        "color": alt.Color("count:N", scale=alt.Scale(domain=counts)),
+    }
+    base = chart_of("effects")
+    spans = base.transform_filter("isValid(datum.low)").mark_rule(strokeWidth=2, clip=True)
+    hints = tooltips(
+        label="setting",
+        count="at",
+        ratio_text="ratio",
+        gain_text="change",
+        verdict="verdict",
+        p_text="p (Holm)",
+        pairs="pairs",
+    )
+    height = len(labels) * max(22, 9 + 11 * len(counts))
+    return alt.layer(
+        chart_of("none").mark_rule(style="reference").encode(x=x),
+        *(
+            [spans.encode(x=alt.X("low:Q", axis=axis, scale=scale), x2="high:Q", **at)]
+            if any_known(rows, "low")
+            else []
+        ),
+        base.transform_filter("!datum.clear").mark_point(strokeWidth=2, size=50).encode(x=x, tooltip=hints, **at),
+        base.transform_filter("datum.clear").mark_point(filled=True, size=70).encode(x=x, tooltip=hints, **at),
+    ).properties(width="container", height=height)
+
+
+def _change_domain(rows: list[dict[str, Any]]) -> list[float]:
+    """All changes in percent, 1 % to each side of 0, and of the bars as much as half as far again (5 % at least)."""
+    changes = [row["change"] for row in rows]
+    bounds = [row[name] for row in rows for name in ("low", "high") if row[name] is not None]
+    low, high = min([-1.0, *changes]), max([1.0, *changes])
+    room = max(5.0, 1.5 * max(-low, high))
+    return [max(min([low, *bounds]), low - room), min(max([high, *bounds]), high + room)]
+
+
+def _percent(ratio: float | None) -> float | None:
+    return None if ratio is None or not math.isfinite(ratio) else 100 * (ratio - 1)
+
+
+def _as_number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None

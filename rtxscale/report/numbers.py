@@ -1,0 +1,141 @@
+"""How numbers are written for people: three or four significant digits, intervals in brackets, units beside them.
+
+Pure text; no charts, no colour. Called by the terminal tables, the page and the tooltips, so that the same number reads
+the same everywhere. A missing or non-finite number is written as a dash, never as `nan`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+NOTHING = "–"  # noqa: RUF001  an en dash is what tables show for "no value"
+MOST = 7
+"""An interval narrower than seven significant digits is not shown with more."""
+UNITS = {"image": "images/s", "token": "tokens/s", "sample": "samples/s"}
+
+
+def finite(value: Any) -> Any:
+    """`value`, or None where it is NaN or infinite, so that it can go into strict JSON."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def plain(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row with every NaN and infinity replaced by None."""
+    return {name: finite(value) for name, value in row.items()}
+
+
+def number(value: float | None, digits: int = 4) -> str:
+    """`value` with that many significant digits.
+
+    >>> number(12345.6), number(0.93149, 3), number(0.99996), number(float("nan"))
+    ('12,350', '0.931', '1.000', '–')
+    """
+    if value is None or not math.isfinite(value):
+        return NOTHING
+    return _fixed(value, _places(value, digits))
+
+
+def interval(value: float | None, low: float | None, high: float | None, least: int = 3) -> str:
+    """`value (low-high)` with as few significant digits, `least` or more, as still show the interval.
+
+    Without an interval, `value` alone.
+
+    >>> interval(0.9312, 0.912, 0.9444, 2), interval(0.9312, 0.9301, 0.9322, 2), interval(1510.2, None, None)
+    ('0.93 (0.91-0.94)', '0.931 (0.930-0.932)', '1,510')
+    """
+    if value is None or not math.isfinite(value):
+        return NOTHING
+    if low is None or high is None or not (math.isfinite(low) and math.isfinite(high)):
+        return number(value, max(least, 3))
+    enough = (digits for digits in range(least, MOST) if high - low >= 1.999 * 10.0 ** -_places(value, digits))
+    places = _places(value, next(enough, 4))
+    middle, left, right = (_fixed(item, places) for item in (value, low, high))
+    return f"{middle} ({left}{' to ' if low < 0 else '-'}{right})"
+
+
+def gain(value: float | None, low: float | None = None, high: float | None = None) -> str:
+    """A relative change in percent, with sign.
+
+    >>> gain(0.0412, 0.031, 0.052), gain(-0.0004), gain(None)
+    ('+4.1 % (+3.1 to +5.2)', '0.0 %', '–')
+    """
+    if value is None or not math.isfinite(value):
+        return NOTHING
+    text = f"{_signed(value)} %"
+    if low is None or high is None or not (math.isfinite(low) and math.isfinite(high)):
+        return text
+    return f"{text} ({_signed(low)} to {_signed(high)})"
+
+
+def size(size_bytes: int) -> str:
+    """A message size.
+
+    >>> size(1048576), size(262144), size(1610612736), size(12)
+    ('1 MiB', '256 KiB', '1.5 GiB', '12 B')
+    """
+    for unit, factor in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if size_bytes >= factor:
+            return f"{size_bytes / factor:.4g} {unit}"
+    return f"{size_bytes} B"
+
+
+def duration(seconds: float | None) -> str:
+    """A length of time.
+
+    >>> duration(3.04), duration(75), duration(8000), duration(None)
+    ('3.0 s', '1 min 15 s', '2 h 13 min', '–')
+    """
+    if seconds is None or not math.isfinite(seconds):
+        return NOTHING
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    return f"{minutes // 60} h {minutes % 60} min"
+
+
+def throughput_unit(work_unit: str | None) -> str:
+    """`images/s` for `image`; `work/s` where the unit is not known."""
+    if not work_unit:
+        return "work/s"
+    return UNITS.get(work_unit, f"{work_unit}s/s")
+
+
+def worker_word(device: str) -> str:
+    """What counts of workers are called: `GPUs`, or `CPU workers` on a machine without."""
+    return "CPU workers" if device == "cpu" else "GPUs"
+
+
+def short(text: str, limit: int = 80) -> str:
+    r"""At most `limit` characters on one line, the middle left out.
+
+    >>> short("a" * 50 + "b" * 50, 11), short("two\nlines")
+    ('aaaaa…bbbbb', 'two lines')
+    """
+    line = " ".join(text.split())
+    if len(line) <= limit:
+        return line
+    half = (limit - 1) // 2
+    return f"{line[: limit - 1 - half]}…{line[-half:]}"
+
+
+def _places(value: float, digits: int) -> int:
+    """Decimal places that `digits` significant digits of `value` need; negative for tens and more."""
+    if value == 0:
+        return digits - 1
+    return digits - 1 - math.floor(math.log10(abs(float(f"{value:.{digits - 1}e}"))))
+
+
+def _fixed(value: float, places: int) -> str:
+    return f"{round(value, places):,.{max(0, places)}f}"
+
+
+def _signed(value: float) -> str:
+    """Percent with one decimal, none from 100 on, and its sign; zero has none."""
+    percent = round(100 * value, 1)
+    if abs(percent) >= 100:
+        return f"{percent:+,.0f}"
+    return f"{percent:+.1f}" if percent else "0.0"

@@ -1,0 +1,316 @@
+"""Throughput and efficiency against GPU count, one pair of charts for each of the weak and the strong curve.
+
+The default, the best and the worst series are told apart; all others are thin grey lines. Nothing is fitted or
+smoothed: points are the analysis' numbers with their intervals. Called by `charts`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import altair as alt
+import polars as pl
+
+from rtxscale.report.figure import Figure, any_known, chart_of, series_color, series_shape, tooltips
+from rtxscale.report.numbers import finite, interval, number, throughput_unit
+
+TOLD_APART = 6
+TARGET = 0.9
+"""Weak data-parallel efficiency that the playbook asks of some cards (P21)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Expectation:
+    """What is known beforehand of the card: whether P21's target applies, and its range of extra-GPU efficiency."""
+
+    card: str
+    target: bool = False
+    extra_gpu: tuple[float, float] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Curve:
+    """One curve made ready to draw: rows told apart, rows in grey, and the labels of the former in order."""
+
+    kind: str
+    rows: list[dict[str, Any]]
+    context: list[dict[str, Any]]
+    labels: list[str]
+
+    @property
+    def counts(self) -> list[int]:
+        """GPU counts on the axis."""
+        return sorted({row["gpus"] for row in self.rows})
+
+
+def scaling_figures(
+    efficiency: pl.DataFrame, work_unit: str, workers: str, expectation: Expectation | None
+) -> Iterator[Figure]:
+    """Throughput and efficiency of each curve with at least one efficiency; `workers` names the x axis."""
+    for kind in ("weak", "strong"):
+        rows = efficiency.filter((pl.col("curve") == kind) & pl.col("throughput_per_s").is_not_null())
+        if rows.is_empty():
+            continue
+        curve = _curve(kind, rows)
+        yield _throughput_figure(curve, throughput_unit(work_unit), workers)
+        if any(row["efficiency"] is not None for row in curve.rows):
+            yield _efficiency_figure(curve, workers, expectation if kind == "weak" else None)
+
+
+def _curve(kind: str, efficiency: pl.DataFrame) -> Curve:
+    """Split the series into those told apart and those in grey, and give each the point of its base."""
+    told = _told_apart(efficiency)
+    rows: list[dict[str, Any]] = []
+    context: list[dict[str, Any]] = []
+    for (series, is_default), points in efficiency.sort("gpus").group_by("series", "is_default", maintain_order=True):
+        label = _label(str(series), bool(is_default))
+        drawn = [_row(label, point) for point in _with_base(points, efficiency)]
+        (rows if label in told else context).extend(drawn)
+    return Curve(kind=kind, rows=rows, context=context, labels=told)
+
+
+def leading_series(efficiency: pl.DataFrame) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    """Label and points of the default series and of the best one, each led by its base."""
+    labels = _told_apart(efficiency) if not efficiency.is_empty() else []
+    defaults = {_label(row["series"], True) for row in efficiency.iter_rows(named=True) if row["is_default"]}
+    wanted = [label for label in labels if label in defaults]
+    wanted += [label for label in labels if label not in defaults][:1]
+    groups = efficiency.sort("gpus").group_by("series", "is_default", maintain_order=True)
+    found = {_label(str(series), bool(default)): points for (series, default), points in groups}
+    for label in wanted:
+        yield label, _with_base(found[label], efficiency)
+
+
+def _label(series: str, is_default: bool) -> str:
+    if not is_default:
+        return series
+    return series if "default" in series.lower() else f"default ({series})" if series else "default"
+
+
+def _told_apart(efficiency: pl.DataFrame) -> list[str]:
+    """Labels, default series first; of many, only the defaults, the best and the worst at the largest GPU count."""
+    last = efficiency.sort("gpus").group_by("series", "is_default", maintain_order=True).last()
+    ranked = last.sort(["is_default", "gpus", "throughput_per_s"], descending=True)
+    labels = [_label(row["series"], row["is_default"]) for row in ranked.iter_rows(named=True)]
+    if len(labels) <= TOLD_APART:
+        return labels
+    defaults = ranked["is_default"].to_list().count(True)
+    return list(dict.fromkeys([*labels[: min(defaults, TOLD_APART - 2)], labels[defaults], labels[-1]]))
+
+
+def _with_base(points: pl.DataFrame, efficiency: pl.DataFrame) -> list[dict[str, Any]]:
+    """The series' points, led by its base where the base belongs to another series (it is shared at one GPU)."""
+    rows = points.to_dicts()
+    first = rows[0]
+    if first["base_gpus"] is None or first["gpus"] == first["base_gpus"]:
+        return rows
+    base = efficiency.filter(pl.col("cell_id") == first["base_cell_id"]).head(1).to_dicts()
+    return [*base, *rows]
+
+
+def _row(label: str, point: dict[str, Any]) -> dict[str, Any]:
+    """The fields that the drawing and its tooltips need; nothing else travels into the page."""
+    shares = (point["efficiency"], point["efficiency_low"], point["efficiency_high"])
+    rates = (point["throughput_per_s"], point["throughput_low"], point["throughput_high"])
+    return {
+        "series": label,
+        "gpus": point["gpus"],
+        "rate": rates[0],
+        "rate_low": rates[1],
+        "rate_high": rates[2],
+        "efficiency": shares[0],
+        "efficiency_low": shares[1],
+        "efficiency_high": shares[2],
+        "rate_text": interval(*rates),
+        "efficiency_text": interval(*shares, least=2),
+        "speedup_text": number(point["speedup"], 3),
+        "extra_text": number(point["extra_gpu"], 3),
+        "note": point["note"] or "",
+        "cell": point["cell_id"],
+    }
+
+
+def _throughput_figure(curve: Curve, unit: str, workers: str) -> Figure:
+    x, y = _x(curve, workers), alt.Axis(title=f"Throughput ({unit})", format=",.4~r")
+    domain, cut = _throughput_domain(curve)
+    scale = alt.Scale(domain=domain, nice=True)
+    line = chart_of("ideal").mark_line(style="ideal")
+    ideal = line.encode(x=x, y=alt.Y("rate:Q", axis=y, scale=scale), detail="series:N")
+    chart = alt.layer(ideal, *_series_layers(curve, "rate", x, y, scale, workers))
+    return Figure(
+        key=f"{curve.kind}-throughput",
+        section="scaling",
+        title=f"{curve.kind.capitalize()} scaling: throughput",
+        caption=_caption(curve, f"Dashed: ideal, the base times the number of {workers}.", cut=cut),
+        chart=chart.properties(width="container", height=300),
+        datasets={**_rows(curve, "rate"), "ideal": _ideal_rows(curve)},
+        labels=tuple(curve.labels),
+    )
+
+
+def _efficiency_figure(curve: Curve, workers: str, expectation: Expectation | None) -> Figure:
+    x, y = _x(curve, workers), alt.Axis(title=f"{curve.kind.capitalize()} efficiency", format=".2f", tickCount=6)
+    domain, cut = _efficiency_domain(curve, expectation)
+    scale = alt.Scale(domain=domain, nice=False)
+    band, band_words = _expected_band(curve, expectation, x, y, scale)
+    lines, line_words = _reference_lines(expectation, y, scale)
+    series = _series_layers(curve, "efficiency", x, y, scale, workers)
+    return Figure(
+        key=f"{curve.kind}-efficiency",
+        section="scaling",
+        title=f"{curve.kind.capitalize()} scaling: efficiency",
+        caption=_caption(curve, f"Dashed: ideal, 1.0. {band_words}{line_words}".strip(), cut=cut),
+        chart=alt.layer(*band, *lines, *series).properties(width="container", height=300),
+        datasets={**_rows(curve, "efficiency"), **_reference_rows(curve, expectation)},
+        labels=tuple(curve.labels),
+    )
+
+
+def _caption(curve: Curve, words: str, *, cut: bool) -> str:
+    if any_known(curve.rows, "rate_low"):
+        words += " Bars: 95 % intervals over sessions" + ("; those that leave the chart are cut." if cut else ".")
+    grey = len({row["series"] for row in curve.context})
+    if grey:
+        words += f" Grey: {grey} more settings; told apart are the default, the best and the worst."
+    return words
+
+
+def _ideal_rows(curve: Curve) -> list[dict[str, Any]]:
+    """For every default series (any series without one): its first point, carried on in proportion."""
+    firsts: dict[str, dict[str, Any]] = {}
+    for row in sorted(curve.rows, key=lambda row: row["gpus"]):
+        firsts.setdefault(row["series"], row)
+    defaults = [row for label, row in firsts.items() if "default" in label] or list(firsts.values())[:1]
+    return [
+        {"series": row["series"], "gpus": count, "rate": row["rate"] * count / row["gpus"]}
+        for row in defaults
+        for count in (row["gpus"], max(curve.counts))
+    ]
+
+
+def _reach(curve: Curve, field: str, more: list[float], room: float) -> tuple[float, float, bool]:
+    """Lowest and highest value, widened towards the bounds by at most `room`; and whether a bound lies beyond."""
+    rows = [*curve.rows, *curve.context]
+    values = [value for row in rows if (value := finite(row[field])) is not None] + more
+    bounds = [
+        value for row in curve.rows for end in ("low", "high") if (value := finite(row[f"{field}_{end}"])) is not None
+    ]
+    low, high = min(values), max(values)
+    widest = (min([low, *bounds]), max([high, *bounds]))
+    cut = widest[0] < low - room or widest[1] > high + room
+    return max(widest[0], low - room), min(widest[1], high + room), cut
+
+
+def _throughput_domain(curve: Curve) -> tuple[list[float], bool]:
+    """From 0 to the highest value or ideal and a quarter of it for bars; whether a bar is cut."""
+    ideal = [row["rate"] for row in _ideal_rows(curve)]
+    top = max(ideal + [row["rate"] for row in curve.rows])
+    _, high, cut = _reach(curve, "rate", ideal, 0.25 * top)
+    return [0.0, high], cut
+
+
+def _efficiency_domain(curve: Curve, expectation: Expectation | None) -> tuple[list[float], bool]:
+    """From 0.8 or less to 1.05 or more, so that small losses look small; whether a bar is cut."""
+    extra_gpu = expectation.extra_gpu if expectation else None
+    expected = [row["low"] for row in _expected_rows(curve.counts, extra_gpu)] if extra_gpu else []
+    low, high, cut = _reach(curve, "efficiency", expected, 0.25)
+    return [max(0.0, min(0.8, math.floor(low * 10) / 10)), max(1.05, high + 0.02)], cut
+
+
+def _expected_band(
+    curve: Curve, expectation: Expectation | None, x: alt.X, y: alt.Axis, scale: alt.Scale
+) -> tuple[list[alt.Chart], str]:
+    """The range expected of the card, where one is known."""
+    if expectation is None or expectation.extra_gpu is None:
+        return [], ""
+    low, high = expectation.extra_gpu
+    area = chart_of("expected").mark_area(style="expected")
+    words = (
+        f"Band: expected of {expectation.card}, from extra-GPU efficiency {low:g}-{high:g} (indicative; vision with "
+        "AMP and compile over PCIe). "
+    )
+    return [area.encode(x=x, y=alt.Y("low:Q", axis=y, scale=scale), y2="high:Q")], words
+
+
+def _expected_rows(counts: list[int], extra_gpu: tuple[float, float]) -> list[dict[str, Any]]:
+    """Weak efficiency (1 + x (N - 1)) / N that an extra-GPU efficiency x amounts to, N from 1 to the largest count."""
+    return [
+        {"gpus": n, **{name: (1 + x * (n - 1)) / n for name, x in zip(("low", "high"), extra_gpu, strict=True)}}
+        for n in range(min(counts), max(counts) + 1)
+    ]
+
+
+def _reference_lines(expectation: Expectation | None, y: alt.Axis, scale: alt.Scale) -> tuple[list[alt.Chart], str]:
+    """The ideal line, and the target where it applies."""
+    at = alt.Y("efficiency:Q", axis=y, scale=scale)
+    lines = [chart_of("one").mark_rule(style="ideal").encode(y=at)]
+    if expectation is None or not expectation.target:
+        return lines, ""
+    target = chart_of("target")
+    label = target.mark_text(style="target-label", align="left", dx=4, dy=-7)
+    lines.append(target.mark_rule(style="target").encode(y=at))
+    lines.append(label.encode(x=alt.value(0), y=at, text="text:N"))
+    return lines, f"Dotted: the target {TARGET} for {expectation.card} with AMP and compile. "
+
+
+def _rows(curve: Curve, field: str) -> dict[str, list[dict[str, Any]]]:
+    """Rows told apart, and of the grey ones only what their lines need."""
+    return {
+        "told": curve.rows,
+        "grey": [{name: row[name] for name in ("series", "gpus", field)} for row in curve.context],
+    }
+
+
+def _reference_rows(curve: Curve, expectation: Expectation | None) -> dict[str, list[dict[str, Any]]]:
+    rows: dict[str, list[dict[str, Any]]] = {"one": [{"efficiency": 1.0}]}
+    if expectation and expectation.target:
+        rows["target"] = [{"efficiency": TARGET, "text": f"target {TARGET}"}]
+    if expectation and expectation.extra_gpu:
+        rows["expected"] = _expected_rows(curve.counts, expectation.extra_gpu)
+    return rows
+
+
+def _x(curve: Curve, workers: str) -> alt.X:
+    counts = curve.counts
+    axis = alt.Axis(values=counts, format="d", title=workers)
+    return alt.X("gpus:Q", axis=axis, scale=alt.Scale(domain=[min(counts), max(counts)], nice=False, padding=16))
+
+
+def _series_layers(
+    curve: Curve, field: str, x: alt.X, axis: alt.Axis, scale: alt.Scale, workers: str
+) -> list[alt.Chart]:
+    """Grey lines, then the series told apart: lines, interval bars, points; of the rows `told` and `grey`."""
+    y = alt.Y(f"{field}:Q", axis=axis, scale=scale)
+    low = alt.Y(f"{field}_low:Q", axis=axis, scale=scale)
+    color = series_color(curve.labels)
+    told = chart_of("told")
+    bars = told.transform_filter(f"isValid(datum.{field}_low)").mark_rule(clip=True)
+    layers = [chart_of("grey").mark_line(style="context").encode(x=x, y=y, detail="series:N")] if curve.context else []
+    return [
+        *layers,
+        told.mark_line().encode(x=x, y=y, color=color),
+        *(
+            [bars.encode(x=x, y=low, y2=f"{field}_high:Q", color=color)]
+            if any_known(curve.rows, f"{field}_low")
+            else []
+        ),
+        told.mark_point(filled=True).encode(
+            x=x, y=y, color=color, shape=series_shape(curve.labels), tooltip=_hints(workers)
+        ),
+    ]
+
+
+def _hints(workers: str) -> list[alt.Tooltip]:
+    return tooltips(
+        series="setting",
+        gpus=workers,
+        rate_text="throughput",
+        efficiency_text="efficiency",
+        speedup_text="speed-up",
+        extra_text="per extra GPU",
+        note="note",
+        cell="cell",
+    )

@@ -1,0 +1,187 @@
+"""The conclusions as small tables of text, shared by the terminal and the page.
+
+Each builder takes frames of `Conclusions` and returns tables whose cells are final texts: numbers rounded, intervals
+in brackets, units in the headings. Called by `terminal` and `page`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+
+from rtxscale.analysis.conclusions import Conclusions
+from rtxscale.report.bandwidth_charts import bandwidth_series, told_apart
+from rtxscale.report.numbers import NOTHING, gain, interval, number, size, throughput_unit
+from rtxscale.report.scaling_charts import leading_series
+
+BASE = "base"
+"""The analysis' note on the point that others are compared with: plain from the table itself."""
+ONLY = "only cell"
+SIZES = 4
+"""Message sizes shown of a bandwidth table."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """A table of texts. `right` names the columns that are set flush right; `note` stands below."""
+
+    key: str
+    title: str
+    columns: tuple[str, ...]
+    rows: Sequence[tuple[str, ...]]
+    right: frozenset[str] = frozenset()
+    note: str = ""
+
+
+def scaling_tables(conclusions: Conclusions, workers: str) -> Iterator[Table]:
+    """For each curve, the default series and the best one."""
+    unit = unit_of(conclusions)
+    columns = (workers, unit, "speed-up", "efficiency", "per extra")
+    for kind in ("weak", "strong"):
+        curve = conclusions.efficiency.filter((pl.col("curve") == kind) & pl.col("throughput_per_s").is_not_null())
+        for label, points in leading_series(curve):
+            yield Table(
+                key=f"scaling-{kind}",
+                title=f"{kind.capitalize()} scaling, {label}",
+                columns=columns,
+                rows=[_scaling_row(point) for point in points],
+                right=frozenset(columns),
+                note="; ".join(
+                    dict.fromkeys(point["note"] for point in points if point["note"] not in (None, "", BASE))
+                ),
+            )
+
+
+def unit_of(conclusions: Conclusions) -> str:
+    """Unit of the throughput, such as `images/s`."""
+    return throughput_unit(next(iter(conclusions.cells["work_unit"].drop_nulls()), None))
+
+
+def _scaling_row(point: dict[str, Any]) -> tuple[str, ...]:
+    return (
+        str(point["gpus"]),
+        interval(point["throughput_per_s"], point["throughput_low"], point["throughput_high"]),
+        number(point["speedup"], 3),
+        interval(point["efficiency"], point["efficiency_low"], point["efficiency_high"], least=2),
+        number(point["extra_gpu"], 3),
+    )
+
+
+def best_table(conclusions: Conclusions, workers: str) -> Table | None:
+    """The fastest cell of each GPU count beside the default, where there is a choice; None when there is none."""
+    best = conclusions.best.filter(pl.col("verdict").fill_null("") != ONLY)
+    if best.is_empty():
+        return None
+    several = best["curve"].n_unique() > 1
+    columns = (
+        workers,
+        *(("curve",) if several else ()),
+        "setting",
+        unit_of(conclusions),
+        "over the default",
+        "verdict",
+    )
+    rows = [
+        (
+            str(row["gpus"]),
+            *((row["curve"],) if several else ()),
+            (row["label"] or NOTHING).removeprefix(f"gpus {row['gpus']}, "),
+            number(row["throughput_per_s"]),
+            gain(row["gain"], row["gain_low"], row["gain_high"]),
+            row["verdict"] or NOTHING,
+        )
+        for row in best.iter_rows(named=True)
+    ]
+    right = frozenset({workers, unit_of(conclusions), "over the default"})
+    return Table(key="best", title="Best cells", columns=columns, rows=rows, right=right)
+
+
+def effects_table(conclusions: Conclusions, workers: str) -> Table | None:
+    """Effect of each value, largest change first; None without effects."""
+    known = pl.col("ratio").is_finite() & (pl.col("ratio") > 0)
+    effects = conclusions.effects.filter(known).sort(pl.col("ratio").log().abs(), descending=True)
+    if effects.is_empty():
+        return None
+    columns = ("setting", "against", workers, "ratio", "p (Holm)", "verdict")
+    rows = [
+        (
+            f"{row['axis']} {row['value']}",
+            row["reference"] or NOTHING,
+            str(row["gpus"]),
+            interval(row["ratio"], row["ratio_low"], row["ratio_high"]),
+            number(row["p_holm"], 2),
+            row["verdict"] or NOTHING,
+        )
+        for row in effects.iter_rows(named=True)
+    ]
+    right = frozenset({workers, "ratio", "p (Holm)"})
+    return Table(key="effects", title="Effect of each setting on throughput", columns=columns, rows=rows, right=right)
+
+
+def bandwidth_tables(conclusions: Conclusions, workers: str) -> Iterator[Table]:
+    """Bus bandwidth of each collective: settings down, message sizes across."""
+    named = bandwidth_series(conclusions.bandwidth, conclusions.cells, workers)
+    for operation in named["operation"].unique(maintain_order=True):
+        rows = named.filter(pl.col("operation") == operation)
+        sizes = _spread(sorted(rows["size_bytes"].unique().to_list()))
+        known = {(row["series"], row["size_bytes"]): row["busbw_gb_s"] for row in rows.iter_rows(named=True)}
+        labels = told_apart(rows)
+        columns = ("setting", *(size(item) for item in sizes))
+        left_out = rows["series"].n_unique() - len(labels)
+        yield Table(
+            key=f"bandwidth-{operation}",
+            title=f"{str(operation).replace('_', '-')}, bus bandwidth in GB/s",
+            columns=columns,
+            rows=[(label, *(number(known.get((label, item)), 3) for item in sizes)) for label in labels],
+            right=frozenset(columns[1:]),
+            note=f"{left_out} more settings are not shown." if left_out else "",
+        )
+
+
+def _spread(sizes: list[int]) -> list[int]:
+    """At most `SIZES` of them, the smallest and the largest included."""
+    if len(sizes) <= SIZES:
+        return sizes
+    return [sizes[round(place * (len(sizes) - 1) / (SIZES - 1))] for place in range(SIZES)]
+
+
+def outcomes_table(conclusions: Conclusions) -> Table | None:
+    """How trials ended and why; None when nothing was recorded."""
+    if conclusions.outcomes.is_empty():
+        return None
+    rows = [
+        (row["outcome"], str(row["trials"]), row["example"] or NOTHING, row["message"] or NOTHING)
+        for row in conclusions.outcomes.iter_rows(named=True)
+    ]
+    columns = ("outcome", "trials", "example", "message")
+    return Table(key="outcomes", title="Outcomes", columns=columns, rows=rows, right=frozenset({"trials"}))
+
+
+def cells_table(conclusions: Conclusions, workers: str, limit: int) -> Table | None:
+    """The fastest `limit` cells of all; None without cells."""
+    cells = conclusions.cells
+    if cells.is_empty():
+        return None
+    shown = cells.sort(["gpus", "throughput_per_s"], descending=[False, True], nulls_last=True).head(limit)
+    unit = unit_of(conclusions)
+    columns = ("cell", "setting", workers, unit, "step (ms)", "power (W)", "memory (MiB)", "trials", "flags")
+    rows = [
+        (
+            row["cell_id"],
+            row["label"],
+            str(row["gpus"]),
+            interval(row["throughput_per_s"], row["throughput_low"], row["throughput_high"]),
+            number(None if row["step_time_p50_s"] is None else 1000 * row["step_time_p50_s"]),
+            number(row["power_w"]),
+            number(row["memory_peak_mib"]),
+            f"{row['trials']} in {row['sessions']} sessions",
+            row["flags"] or NOTHING,
+        )
+        for row in shown.iter_rows(named=True)
+    ]
+    note = f"{cells.height - shown.height} more cells: rtxscale show --csv cells." if cells.height > limit else ""
+    right = frozenset({workers, unit, "step (ms)", "power (W)", "memory (MiB)"})
+    return Table(key="cells", title="All cells", columns=columns, rows=rows, right=right, note=note)

@@ -1,0 +1,108 @@
+"""Conclusions in a terminal: sentences and a few narrow tables, in 80 columns, without colour when piped.
+
+The same texts as the page, fewer rows; what is left out is named with the command that shows it. Called by `cli.show`
+and at the end of a sweep.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TextIO
+
+from rich import box
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from rtxscale.analysis.conclusions import Conclusions
+from rtxscale.report.numbers import short, worker_word
+from rtxscale.report.tables import (
+    Table,
+    bandwidth_tables,
+    best_table,
+    effects_table,
+    outcomes_table,
+    scaling_tables,
+)
+
+WIDTH = 80
+WIDEST = 110
+EFFECTS = 12
+MESSAGE_LIMIT = 200
+
+
+def show_conclusions(conclusions: Conclusions, *, stream: TextIO) -> None:
+    """Print the headline, the remarks and the tables to `stream`."""
+    console = _console(stream)
+    with console.capture() as captured:
+        console.print(Text(short(conclusions.headline, 600), style="bold"))
+        for remark in conclusions.remarks:
+            console.print(Padding(Text(short(remark, 400), style="dim"), (0, 0, 0, 2)))
+        for table in _tables(conclusions, worker_word(conclusions.device)):
+            _print_table(console, table)
+    _write(captured.get(), stream)
+
+
+def show_table(table: Table, *, stream: TextIO) -> None:
+    """Print one table to `stream`."""
+    console = _console(stream)
+    with console.capture() as captured:
+        _print_table(console, table)
+    _write(captured.get().lstrip("\n"), stream)
+
+
+def _print_table(console: Console, table: Table) -> None:
+    console.print()
+    if table.title:
+        console.print(Text(table.title, style="bold"))
+    console.print(_rich_table(table))
+    if table.note:
+        console.print(Text(short(table.note, 400), style="dim"))
+
+
+def _write(text: str, stream: TextIO) -> None:
+    """Rich fills lines up with spaces; a pipe should not carry them."""
+    stream.write("".join(f"{line.rstrip()}\n" for line in text.splitlines()))
+    stream.flush()
+
+
+def _console(stream: TextIO) -> Console:
+    """A console that never guesses: 80 columns unless a terminal says more, no markup, no highlighting."""
+    console = Console(file=stream, highlight=False, markup=False, emoji=False, soft_wrap=False)
+    console.width = min(console.width, WIDEST) if console.is_terminal else WIDTH
+    return console
+
+
+def _tables(conclusions: Conclusions, workers: str) -> Iterator[Table]:
+    yield from scaling_tables(conclusions, workers)
+    best, effects = best_table(conclusions, workers), effects_table(conclusions, workers)
+    outcomes = outcomes_table(conclusions)
+    if best is not None:
+        yield best
+    if effects is not None:
+        yield _largest(effects)
+    yield from bandwidth_tables(conclusions, workers)
+    if outcomes is not None:
+        yield outcomes
+
+
+def _largest(effects: Table) -> Table:
+    """The first `EFFECTS` rows without the p-value, whose verdict is enough in 80 columns."""
+    kept = [place for place, column in enumerate(effects.columns) if column != "p (Holm)"]
+    rows = [tuple(row[place] for place in kept) for row in effects.rows[:EFFECTS]]
+    left_out = len(effects.rows) - len(rows)
+    note = f"{left_out} smaller effects: rtxscale show --csv effects" if left_out > 0 else ""
+    return replace(effects, columns=tuple(effects.columns[place] for place in kept), rows=rows, note=note)
+
+
+def _rich_table(table: Table) -> RichTable:
+    """Only a rule under the headings; long texts fold inside their column."""
+    shown = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), show_edge=False, header_style="dim")
+    for column in table.columns:
+        right = column in table.right
+        shown.add_column(Text(column), justify="right" if right else "left", overflow="fold", no_wrap=right)
+    for row in table.rows:
+        shown.add_row(*(Text(short(text, MESSAGE_LIMIT)) for text in row))
+    return shown

@@ -1,0 +1,139 @@
+"""`show`, `report`, `explain` and `runs` on a run that exists, and on what does not."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import shlex
+
+import pytest
+from typer.testing import CliRunner
+
+from rtxscale.cli.explain import choose
+from rtxscale.cli.main import app
+from rtxscale.errors import BadInput
+from rtxscale.spec.cell import Trial
+
+
+def invoke(root, *words):
+    return CliRunner().invoke(app, list(words), env={"RTXSCALE_RESULTS": str(root), "XDG_CACHE_HOME": None})
+
+
+def strict(text):
+    def refuse(word):
+        raise ValueError(word)
+
+    return json.loads(text, parse_constant=refuse)
+
+
+def test_show_prints_the_answer(root):
+    result = invoke(root, "show")
+    assert result.exit_code == 0
+    assert "2 CPU workers run vision/resnet18" in result.output
+    assert max(len(line) for line in result.output.splitlines()[2:]) <= 80
+
+
+def test_show_json_is_strict_and_complete(root):
+    data = strict(invoke(root, "show", "--json").output)
+    assert data["headline"].startswith("2 CPU workers")
+    assert {"cells", "efficiency", "best", "effects", "bandwidth", "outcomes"} <= set(data)
+    assert {row["curve"] for row in data["efficiency"]} == {"weak", "strong"}
+
+
+@pytest.mark.parametrize("name", ["cells", "efficiency", "trials", "environment", "telemetry", "bandwidth"])
+def test_show_csv_prints_one_table(root, name):
+    result = invoke(root, "show", "--csv", name)
+    rows = list(csv.DictReader(io.StringIO(result.output)))
+    assert result.exit_code == 0
+    if name == "trials":
+        assert {row["flags"] for row in rows} == {"host_bound"}
+        assert len(rows) == 11
+
+
+def test_show_csv_of_an_unknown_table_names_the_known_ones(root):
+    result = invoke(root, "show", "--csv", "trails")
+    assert result.exit_code == 2
+    assert "'trails'" in result.stderr
+    assert "trials" in result.stderr
+
+
+def test_no_run_and_unknown_run(tmp_path, root):
+    for words in (("show",), ("report",), ("explain", "ab")):
+        result = invoke(tmp_path, *words)
+        assert (result.exit_code, result.stderr.startswith("rtxscale: error: ")) == (1, True)
+        assert "found no run" in result.stderr
+    result = invoke(root, "show", "nightly")
+    assert result.exit_code == 1
+    assert "nightly" in result.stderr
+
+
+def test_a_run_without_trials_is_shown(empty_root):
+    assert "Nothing has been measured yet" in invoke(empty_root, "show").output
+    result = invoke(empty_root, "explain", "ab")
+    assert result.exit_code == 2
+    assert "no trials yet" in result.stderr
+
+
+def test_runs_lists_them(root, empty_root, tmp_path):
+    assert "10 ok, 1 oom" in invoke(root, "runs").output
+    assert "none yet" in invoke(empty_root, "runs").output
+    (found,) = strict(invoke(root, "runs", "--json").output)
+    assert found["trials"] == {"ok": 10, "oom": 1}
+    result = invoke(tmp_path, "runs")
+    assert (result.exit_code, "no runs" in result.stderr) == (0, True)
+
+
+def test_runs_shows_a_damaged_run_as_such(tmp_path):
+    run = tmp_path / "a-0123456789ab-01"
+    run.mkdir()
+    (run / "run.json").write_text('{"rtxscale": "run", "schema_version": 999}')
+    assert "cannot be read" in invoke(tmp_path, "runs").output
+
+
+def test_report_writes_a_file_and_prints_its_path(root, tmp_path, monkeypatch):
+    from rtxscale.report import page
+
+    monkeypatch.setattr(page, "vega_bundle", lambda: "")
+    result = invoke(root, "report", "-o", str(tmp_path / "r.html"))
+    assert result.exit_code == 0
+    assert result.output.splitlines()[-1] == str(tmp_path / "r.html")
+    assert (tmp_path / "r.html").read_text().startswith("<!DOCTYPE html>")
+
+
+def test_report_into_nowhere_says_so(root, tmp_path, monkeypatch):
+    from rtxscale.report import page
+
+    monkeypatch.setattr(page, "vega_bundle", lambda: "")
+    (tmp_path / "file").write_text("")
+    result = invoke(root, "report", "-o", str(tmp_path / "file" / "r.html"))
+    assert result.exit_code == 2
+    assert "cannot be written" in result.stderr
+
+
+def test_explain_prints_a_command_that_repeats_the_trial(root):
+    trials = list(csv.DictReader(io.StringIO(invoke(root, "show", "--csv", "trials").output)))
+    row = next(row for row in trials if row["gpus"] == "2" and row["outcome"] == "ok")
+    result = invoke(root, "explain", row["trial_id"][:10])
+    assert result.exit_code == 0
+    assert f"trial {row['trial_id']}, attempt 1: ok" in result.output
+    words = shlex.split(result.output.splitlines()[-1])
+    again = Trial.model_validate_json(words[words.index("--trial") + 1])
+    assert again.trial_id == row["trial_id"]
+    assert words[words.index("--nproc-per-node") + 1] == "2"
+    assert words[words.index("--device") + 1] == "cpu"
+
+
+def test_explain_shows_why_a_trial_failed(root):
+    assert "CUDA out of memory" in invoke(root, "explain", "ffff").output
+
+
+def test_explain_names_the_nearest_and_refuses_the_ambiguous(root):
+    result = invoke(root, "explain", "fffffffffff0")
+    assert result.exit_code == 2
+    assert "ffffffffffff" in result.stderr
+    with pytest.raises(BadInput, match=r"found 2 trials that begin so \(ab1, ab2\)"):
+        choose("AB", ["ab1", "ab2", "b"], "run")
+    assert choose("b", ["ab1", "ab2", "b"], "run") == "b"
+    with pytest.raises(BadInput, match="no such trial"):
+        choose("", ["ab1", "ab2"], "run")

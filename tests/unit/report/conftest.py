@@ -1,0 +1,28 @@
+from __future__ import annotations
+
+import pytest
+
+from . import made_runs
+
+
+@pytest.fixture(scope="session")
+def h200(tmp_path_factory):
+    return made_runs.h200_run(tmp_path_factory.mktemp("h200"))
+
+
+@pytest.fixture(scope="session")
+def cpu(tmp_path_factory):
+    return made_runs.cpu_run(tmp_path_factory.mktemp("cpu"))
+
+
+@pytest.fixture(scope="session")
+def empty(tmp_path_factory):
+    return made_runs.empty_run(tmp_path_factory.mktemp("empty"))
+
+
+HOSTILE = "</script><script>alert(1)</script> \"' {{7*7}} [bold]x[/bold] \u202eevil 🔥 <!-- " + "y" * 10_000
+
+
+@pytest.fixture(scope="session")
+def hostile(tmp_path_factory):
+    return made_runs.h200_run(tmp_path_factory.mktemp("hostile"), visits=1, hostile=HOSTILE)

@@ -1,0 +1,86 @@
+"""Terminal output: narrow, plain when piped, the same numbers as the page."""
+
+from __future__ import annotations
+
+import io
+import math
+
+import pytest
+
+from rtxscale.report.numbers import NOTHING, gain, interval, number, short
+from rtxscale.report.tables import Table, cells_table, effects_table
+from rtxscale.report.terminal import show_conclusions, show_table
+
+
+def printed(made):
+    stream = io.StringIO()
+    show_conclusions(made.conclusions, stream=stream)
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize("name", ["h200", "cpu", "empty", "hostile"])
+def test_it_fits_80_columns_without_colour_or_trailing_spaces(name, request):
+    lines = printed(request.getfixturevalue(name)).splitlines()
+    assert max(len(line) for line in lines) <= 80
+    assert not any("\x1b" in line for line in lines)
+    assert all(line == line.rstrip() for line in lines)
+
+
+def test_it_says_what_the_run_says(h200):
+    text = " ".join(printed(h200).split())
+    assert h200.conclusions.headline in text
+    for words in (
+        "Weak scaling, defaults",
+        "Best cells",
+        "4 GPUs, defaults",
+        "nccl.p2p disabled",
+        "CUDA out of memory",
+    ):
+        assert words in text
+    assert "rtxscale show --csv effects" in text
+
+
+def test_cpu_workers_are_not_called_gpus(cpu):
+    text = printed(cpu)
+    assert "CPU workers" in text
+    assert "Strong scaling, defaults" in text
+
+
+def test_markup_in_names_is_shown_not_obeyed(hostile):
+    assert "[bold]x[/bold]" in " ".join(printed(hostile).split())
+
+
+def test_a_table_with_a_long_word_stays_inside():
+    table = Table(key="t", title="", columns=("a", "b"), rows=[("x" * 300, "1")], right=frozenset({"b"}))
+    stream = io.StringIO()
+    show_table(table, stream=stream)
+    assert max(len(line) for line in stream.getvalue().splitlines()) <= 80
+
+
+def test_effects_come_with_the_largest_change_first(h200):
+    table = effects_table(h200.conclusions, "GPUs")
+    assert table.rows[0][0] == "nccl.channels 1"
+    assert table.rows[0][2] == "4"
+
+
+def test_of_many_cells_the_rest_is_named(h200):
+    table = cells_table(h200.conclusions, "GPUs", 10)
+    assert len(table.rows) == 10
+    assert table.note.startswith(f"{h200.conclusions.cells.height - 10} more cells")
+
+
+def test_no_number_is_a_dash():
+    for value in (None, math.nan, math.inf):
+        assert number(value) == interval(value, 1.0, 2.0) == gain(value) == NOTHING
+
+
+def test_an_interval_keeps_enough_digits_to_be_seen():
+    assert interval(9020.4, 9018.1, 9022.9) == "9,020 (9,018-9,023)"
+    assert interval(0.98, -0.1, 2.0, 2) == "0.98 (-0.10 to 2.00)"
+    assert interval(1.0, 1.0, 1.0, 2) == "1.000 (1.000-1.000)"
+    assert interval(0.5, math.nan, 1.0) == "0.500"
+
+
+def test_short_texts_are_one_line():
+    assert short("a\r\nb\tc") == "a b c"
+    assert len(short("z" * 10_000, 80)) == 80
