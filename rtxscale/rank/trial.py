@@ -102,6 +102,7 @@ def _measure(order: Order, session: Session, context: Context, running: Running,
     outcome, message = conclude(warm, timings, refuted(attested))
     facts = {
         "device": session.place.device,
+        "threads": session.place.threads,
         "build_s": built_s,
         "collectives_s": collectives_s,
         "work_unit": running.unit,

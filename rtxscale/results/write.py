@@ -6,6 +6,7 @@ from several threads. Ranks never come here; the driver of a sweep (`run`) does.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import secrets
 import time
@@ -106,6 +107,10 @@ class RunWriter:
         """Trial id -> outcomes so far, by attempt."""
         return attempts(self._records)
 
+    def holds(self, table: str) -> bool:
+        """Whether the run has any row of this table."""
+        return any(part.table == table for record in self._records for part in record.files)
+
     def check_environment(self, environment_id: str) -> None:
         """Record the environment on first use; later ones must be the same.
 
@@ -162,6 +167,14 @@ class RunWriter:
             _remove_records(self.run_dir, small)
         except OSError as error:
             raise _unwritable(self.run_dir, error) from error
+
+    def discard_if_empty(self) -> None:
+        """Remove the run if it has no row, as when its sweep cannot run here, and give the lock back."""
+        if not self._records:
+            with contextlib.suppress(OSError):
+                remove_file(self.run_dir / LOCK_FILE)
+                _remove_half_made(self.run_dir)
+        self.close()
 
     def close(self) -> None:
         """Give the lock back; a second call does nothing."""
