@@ -22,7 +22,7 @@ class RtxscaleError(Exception):
     exit_code = 1
 
 
-class BadInput(RtxscaleError):
+class BadInput(RtxscaleError):  # noqa: N818  a kind of input, with SpecError and PlanError below it
     """Something the user gave cannot be used."""
 
     exit_code = 2

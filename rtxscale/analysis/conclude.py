@@ -17,6 +17,7 @@ from rtxscale.analysis.conclusions import Conclusions
 from rtxscale.analysis.counted import counted_trials, outcome_table, settled_trials
 from rtxscale.analysis.effects import effect_table
 from rtxscale.analysis.efficiency import efficiency_table
+from rtxscale.analysis.flags import flagged
 from rtxscale.analysis.headline import headline
 from rtxscale.analysis.remarks import Evidence, remarks
 from rtxscale.results.read import Run
@@ -24,7 +25,8 @@ from rtxscale.results.read import Run
 
 def conclude(run: Run) -> Conclusions:
     """What a run says. Works on any run, also one that is empty, unfinished or failed altogether."""
-    return conclude_tables(run.frame("trials").collect(), run.frame("collectives").collect(), axes=run.manifest["axes"])
+    trials, collectives, attestation = (run.frame(name).collect() for name in ("trials", "collectives", "attestation"))
+    return conclude_tables(flagged(trials, attestation), collectives, axes=run.manifest["axes"])
 
 
 def conclude_tables(

@@ -97,8 +97,12 @@ def _winner(best: pl.DataFrame, row: dict[str, Any]) -> str:
     if not row["is_default"] or not found.height:
         return ""
     one = found.sort("gain", descending=True).row(0, named=True)
-    name = one["label"].partition(", ")[2]
-    return f"; best cell ({name}) measured {one['gain']:.1%} faster, unconfirmed".replace("%", " %")
+    name, gain = one["label"].partition(", ")[2], f"{100 * one['gain']:.1f} %"
+    if one["gain_low"] is None:
+        return f"; fastest measured: {name}, {gain} over the default, unconfirmed"
+    if one["gain_low"] > 0:
+        return f"; best cell ({name}) measured {gain} faster, unconfirmed"
+    return f"; no setting is separable from the defaults (fastest measured: {name}, {gain})"
 
 
 def _no_curve(cells: pl.DataFrame) -> str:

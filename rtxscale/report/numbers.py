@@ -13,6 +13,8 @@ from typing import Any
 NOTHING = "–"  # noqa: RUF001  an en dash is what tables show for "no value"
 MOST = 7
 """An interval narrower than seven significant digits is not shown with more."""
+WIDEST = 10.0
+"""An interval of a ratio whose ends differ by more than this factor says nothing."""
 UNITS = {"image": "images/s", "token": "tokens/s", "sample": "samples/s"}
 
 
@@ -58,14 +60,18 @@ def interval(value: float | None, low: float | None, high: float | None, least: 
 def gain(value: float | None, low: float | None = None, high: float | None = None) -> str:
     """A relative change in percent, with sign.
 
-    >>> gain(0.0412, 0.031, 0.052), gain(-0.0004), gain(None)
-    ('+4.1 % (+3.1 to +5.2)', '0.0 %', '–')
+    An interval of more than a factor of ten says nothing and is not written out.
+
+    >>> gain(0.0412, 0.031, 0.052), gain(-0.0004), gain(None), gain(0.18, -0.99, 1e9)
+    ('+4.1 % (+3.1 to +5.2)', '0.0 %', '–', '+18.0 % (too few visits)')
     """
     if value is None or not math.isfinite(value):
         return NOTHING
     text = f"{_signed(value)} %"
     if low is None or high is None or not (math.isfinite(low) and math.isfinite(high)):
         return text
+    if high + 1 > WIDEST * max(low + 1, 0.0):
+        return f"{text} (too few visits)"
     return f"{text} ({_signed(low)} to {_signed(high)})"
 
 

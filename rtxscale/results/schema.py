@@ -76,7 +76,7 @@ TRIALS = (
     Column("launcher", "str", "", "ray or torchrun", "plan"),
     Column("profile", "str", "", "measurement profile; quick is not publishable", "plan"),
     Column("outcome", "str", "", "how the trial ended; see results.outcomes", "run"),
-    Column("flags", "strs", "", "remarks on an ok trial", "run"),
+    Column("flags", "strs", "", "remarks on an ok trial beyond those the analysis derives", "run"),
     Column("message", "str", "", "why it is not ok, one line", "run"),
     Column("started_ns", "int", "ns", "Unix time when the order was handed out", "run"),
     Column("ended_ns", "int", "ns", "Unix time when every rank had answered", "run"),
@@ -122,6 +122,7 @@ TRIALS = (
     Column(
         "throttle_share", "float", "1", "share of window samples with a thermal or power-brake slowdown", "run", "mean"
     ),
+    Column("power_cap_share", "float", "1", "share of window samples at the software power cap", "run", "mean"),
 )
 
 STEPS = (

@@ -20,6 +20,7 @@ Series = list[tuple[int, float]]
 
 SLOWDOWNS = frozenset({"hw_slowdown", "hw_thermal_slowdown", "sw_thermal_slowdown", "hw_power_brake_slowdown"})
 """Reasons that mean a GPU ran slower than it should. Idle, clock settings and the stock power cap do not."""
+POWER_CAP = "sw_power_cap"
 EDGE_NS = 2_000_000_000
 """How far outside the window a sample may be to fix the value at its edge."""
 COVERED_SHARE = 0.5
@@ -37,7 +38,8 @@ def summarise(telemetry: pa.Table, uuids: Sequence[str], start_ns: int, end_ns: 
 
     `power_w` is the mean over time of the sampled power, summed over GPUs; `energy_j` comes from the GPUs' energy
     counters if all of them have one that ran through, else from the integral of the sampled power, and
-    `energy_source` says which. `throttle_share` is the share of samples with a real slowdown.
+    `energy_source` says which. `throttle_share` is the share of samples with a real slowdown, `power_cap_share` of
+    those at the software power cap, which is a loaded card's normal state.
     """
     rows = _rows(telemetry, uuids, start_ns - EDGE_NS, end_ns + EDGE_NS)
     inside = [row for row in rows if start_ns <= row["t_ns"] <= end_ns]
@@ -52,13 +54,15 @@ def summarise(telemetry: pa.Table, uuids: Sequence[str], start_ns: int, end_ns: 
     energy = integral if counted is None else counted
     power_energy = counted if integral is None else integral
     source = None if energy is None else ("integral" if counted is None else "counter")
+    reasons = [set(active) for active in _values(inside, "throttle_reasons")]
     return {
         "power_w": None if power_energy is None else power_energy * 1e9 / (end_ns - start_ns),
         "energy_j": energy,
         "energy_source": source,
         "temperature_max_c": max(_values(inside, "temperature_c"), default=None),
         "sm_clock_mhz": _mean(_values(inside, "sm_clock_mhz")),
-        "throttle_share": _mean([bool(SLOWDOWNS & set(reasons)) for reasons in _values(inside, "throttle_reasons")]),
+        "throttle_share": _mean([bool(SLOWDOWNS & active) for active in reasons]),
+        "power_cap_share": _mean([POWER_CAP in active for active in reasons]),
     }
 
 
