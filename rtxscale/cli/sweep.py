@@ -41,11 +41,13 @@ def sweep(
 ) -> None:
     """Run the trials of SWEEP that are not finished yet, and report."""
     from rtxscale.results.location import results_root
+    from rtxscale.run.authentication import settle
     from rtxscale.spec.load import load_sweep
 
     loaded = load_sweep(sweep)
     if address is not None:
-        os.environ["RAY_ADDRESS"] = address  # Ray reads it while it is imported, to find its token
+        os.environ["RAY_ADDRESS"] = address
+    settle(os.environ, Path.home())  # before Ray is imported
     from rtxscale.run.sweep import SweepRequest, execute
 
     result = execute(

@@ -1,0 +1,49 @@
+"""What the numbers were measured with, and its hash: pure, from facts that others read.
+
+The facts name no machine and do not change by themselves, so a resumed run on the same machine finds the same id.
+Caller: `run.foreman`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+
+import pyarrow as pa
+
+from rtxscale.results.schema import table
+from rtxscale.spec.cell import content_id
+
+WORKERS = "workers"
+"""Stands in for a node where a fact holds for every worker: their software is checked to be the same."""
+
+RECORDED_ONLY = frozenset({("host", "memory")})
+"""Facts that are kept but not hashed: a virtual machine's memory can grow while it is used."""
+
+
+def environment_rows(
+    hosts: Mapping[str, Iterable[Mapping[str, str]]], software: Iterable[Mapping[str, str]]
+) -> list[dict[str, str]]:
+    """All facts as rows of the `environment` table, without their id."""
+    rows = [{"node": WORKERS, **fact} for fact in software]
+    rows += [{"node": node, **fact} for node in sorted(hosts) for fact in hosts[node]]
+    return rows
+
+
+def environment_id(rows: Iterable[Mapping[str, str]]) -> str:
+    """Content hash of the facts that decide a measurement, whatever their order.
+
+    >>> environment_id([{"node": "workers", "subject": "software", "name": "torch", "value": "2.11"}])
+    '719d4b157a77'
+    """
+    facts = sorted(
+        [row["node"], row["subject"], row["name"], row["value"]]
+        for row in rows
+        if (row["subject"], row["name"]) not in RECORDED_ONLY
+    )
+    return content_id(json.dumps(facts))
+
+
+def environment_table(rows: Iterable[Mapping[str, str]], identity: str) -> pa.Table:
+    """The rows with their id."""
+    return table("environment", [{**row, "environment_id": identity} for row in rows])

@@ -1,0 +1,166 @@
+"""What ended a trial, and what follows from it: pure decisions, no Ray.
+
+`judge` turns what the session saw (reports, silent ranks, how the worker group died) into a verdict; `deadline_s` says
+how long a trial may take before its silent ranks count as hung. Caller: `run.foreman`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from rtxscale.rank.channel import RankReport
+from rtxscale.results.outcomes import RETRIED_ONCE, Outcome
+from rtxscale.spec.cell import Cell
+from rtxscale.spec.workload import CollectivesProbe, CollectivesWorkload
+
+DEADLINE_FACTOR = 3.0
+"""A trial may take this many times its longest expected time; also covers a slow first step."""
+COMPILE_S = 600.0
+"""Allowance for torch.compile; max-autotune of a large model takes minutes."""
+COLLECTIVE_S = 10.0
+"""Allowance for one collective and message size, on a slow path."""
+MESSAGE_CHARACTERS = 500
+TIMES_MESSAGES = (CollectivesProbe, CollectivesWorkload)
+
+SEVERITY = (
+    Outcome.OOM,
+    Outcome.FOREIGN_PROCESS,
+    Outcome.CRASHED,
+    Outcome.HANG,
+    Outcome.DIVERGED,
+    Outcome.NOT_HONOURED,
+    Outcome.UNSTEADY,
+    Outcome.CANCELLED,
+    Outcome.OK,
+)
+"""One rank's outcome stands for the trial: the first of these that any rank reports. An out-of-memory error of one
+rank makes its peers crash, so it comes first."""
+
+ENDS_SESSION = frozenset({Outcome.OOM, Outcome.CRASHED, Outcome.HANG, Outcome.CANCELLED})
+"""After these the worker group is not trusted with another trial."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Death:
+    """How a worker group ended under a trial: messages by rank, or only `summary` when no rank is to blame."""
+
+    summary: str
+    by_rank: Mapping[int, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialEnd:
+    """What the session saw of one trial: reports by rank, silent ranks, and the group's death if it died."""
+
+    world: int
+    reports: Mapping[int, RankReport]
+    death: Death | None = None
+    interrupted: bool = False
+    waited_s: float = 0.0
+
+    @property
+    def silent(self) -> tuple[int, ...]:
+        """Ranks without a report."""
+        return tuple(rank for rank in range(self.world) if rank not in self.reports)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """The trial's outcome, one line that says why, whether to try again, and whether its session must end."""
+
+    outcome: Outcome
+    message: str = ""
+    retry: bool = False
+    session_over: bool = False
+
+
+def judge(end: TrialEnd, *, earlier: Sequence[str], first_of_session: bool) -> Verdict:
+    """Decide how a trial ended; `earlier` holds the outcomes of its earlier attempts.
+
+    An out-of-memory error in a worker group that has already served a trial may be that trial's leftovers: it counts
+    as crashed until a fresh group confirms it.
+    """
+    outcome, message = _outcome(end)
+    if outcome is Outcome.OOM and not first_of_session:
+        outcome, message = (
+            Outcome.CRASHED,
+            f"out of memory in a used process, to be confirmed in a fresh one: {message}",
+        )
+    failures = [value for value in earlier if _retried(value)]
+    over = outcome in ENDS_SESSION or bool(end.silent) or end.death is not None
+    return Verdict(
+        outcome=outcome,
+        message=" ".join(message.split())[:MESSAGE_CHARACTERS],
+        retry=_retried(outcome) and not failures,
+        session_over=over,
+    )
+
+
+def deadline_s(cell: Cell, *, floor_s: float) -> float:
+    """Seconds a trial may take from order to last report: a multiple of its longest expected time, plus a floor."""
+    measure = cell.measure.resolved()
+    expected = sum(value or 0.0 for value in (measure.soak_s, measure.warmup_max_s, measure.window_s))
+    compiled = getattr(cell.workload, "compile", "off") != "off"
+    timed = [part for part in (cell.collectives, cell.workload) if isinstance(part, TIMES_MESSAGES)]
+    messages = sum(len(part.operations) * len(part.sizes_mib) for part in timed)
+    return floor_s + DEADLINE_FACTOR * expected + COMPILE_S * compiled + COLLECTIVE_S * messages
+
+
+def describe_ranks(by_rank: Mapping[int, str]) -> str:
+    """Each different message once, with the ranks that said it.
+
+    >>> describe_ranks({0: "boom", 2: "boom", 1: "other"})
+    'ranks 0, 2: boom; rank 1: other'
+    """
+    grouped: dict[str, list[int]] = {}
+    for rank in sorted(by_rank):
+        grouped.setdefault(by_rank[rank], []).append(rank)
+    return "; ".join(f"{_ranks(ranks)}: {message}" for message, ranks in grouped.items())
+
+
+def without_echoes(by_rank: Mapping[int, str]) -> dict[int, str]:
+    """Messages without those that only pass another rank's on.
+
+    >>> without_echoes({0: "rank 1 failed: boom", 1: "boom"})
+    {1: 'boom'}
+    """
+    said = set(by_rank.values())
+    return {
+        rank: message
+        for rank, message in by_rank.items()
+        if not any(other and other != message and message.endswith(other) for other in said)
+    }
+
+
+def _outcome(end: TrialEnd) -> tuple[Outcome, str]:
+    """Outcome and message, before any thought of earlier attempts."""
+    if end.interrupted:
+        return Outcome.CANCELLED, "interrupted"
+    reported = {rank: Outcome(report.outcome) for rank, report in end.reports.items()}
+    worst = min(reported.values(), key=SEVERITY.index, default=Outcome.OK)
+    dead = (
+        {} if end.death is None else {rank: end.death.by_rank[rank] for rank in end.silent if rank in end.death.by_rank}
+    )
+    if dead and worst is not Outcome.OOM:  # what its peers report is that they lost it
+        return Outcome.CRASHED, describe_ranks(dead)
+    if worst in (Outcome.OOM, Outcome.FOREIGN_PROCESS, Outcome.CRASHED, Outcome.HANG):
+        said = {rank: end.reports[rank].message for rank, outcome in reported.items() if outcome is worst}
+        return worst, describe_ranks(without_echoes(said))
+    if end.death is not None:
+        told = describe_ranks(end.death.by_rank)
+        return Outcome.CRASHED, told or end.death.summary
+    if end.silent:
+        return Outcome.HANG, f"{_ranks(end.silent)} silent for {end.waited_s:.0f} s"
+    said = {rank: end.reports[rank].message for rank, outcome in reported.items() if outcome is worst}
+    return worst, describe_ranks({rank: text for rank, text in said.items() if text})
+
+
+def _retried(outcome: str) -> bool:
+    """Whether one such ending is not the last word."""
+    return outcome in RETRIED_ONCE
+
+
+def _ranks(ranks: list[int] | tuple[int, ...]) -> str:
+    """`rank 1` or `ranks 0, 2`."""
+    return f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}"

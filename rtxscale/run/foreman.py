@@ -1,0 +1,245 @@
+"""The foreman: serves the Tune trials one after the other, each on a session of its key, and commits what comes back.
+
+It carries out what `run.failures` decides. Runs in one thread of the driver, which is the only one that writes to the
+run while the sweep is going. Caller: `run.sweep`.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pyarrow as pa
+
+from rtxscale.devices.inventory import Inventory
+from rtxscale.errors import RunError
+from rtxscale.plan.model import Plan, PlannedSession
+from rtxscale.rank.channel import Order
+from rtxscale.results.outcomes import Outcome
+from rtxscale.results.schema import arrow_schema
+from rtxscale.results.write import RunWriter
+from rtxscale.run.agenda import Agenda, Todo
+from rtxscale.run.environment import environment_id, environment_rows, environment_table
+from rtxscale.run.failures import TrialEnd, Verdict, deadline_s, judge
+from rtxscale.run.hub import Registered
+from rtxscale.run.placement import Placement
+from rtxscale.run.progress import Board
+from rtxscale.run.ray_setup import ray
+from rtxscale.run.session import Crew, Session, SessionFailed
+from rtxscale.run.signals import Interruption
+from rtxscale.run.start import new_session
+from rtxscale.run.trial_rows import Served, rank_tables, tag_telemetry, trial_row, trials_table
+
+START_ATTEMPTS = 2
+POLL_S = 0.5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Site:
+    """What the foreman works with; made once per sweep."""
+
+    plan: Plan
+    inventory: Inventory
+    hosts: Mapping[str, Sequence[Mapping[str, str]]]
+    writer: RunWriter
+    crew: Crew
+    agenda: Agenda
+    board: Board
+    interruption: Interruption
+    deadline_floor_s: float
+    environment_known: bool
+
+
+@dataclass(kw_only=True)
+class Live:
+    """The session that is up."""
+
+    session: Session
+    planned: PlannedSession
+    placement: Placement
+    start_s: float
+    served: int = 0
+
+
+@dataclass(kw_only=True)
+class Tally:
+    """What the foreman can say at the end: outcomes, and seconds outside measurement of warm trials."""
+
+    outcomes: Counter[str] = field(default_factory=Counter)
+    warm_outside_s: list[float] = field(default_factory=list)
+    session_starts_s: list[float] = field(default_factory=list)
+
+
+class Foreman:
+    """Serves one sweep."""
+
+    def __init__(self, site: Site) -> None:
+        """No session is up yet."""
+        self._site = site
+        self._live: Live | None = None
+        self._environment_id = ""
+        self._environment_known = site.environment_known
+        self._pending: dict[str, pa.Table] = {}
+        self.tally = Tally()
+
+    def serve(self, tune_is_done: Callable[[], bool]) -> None:
+        """Serve requests until Tune has none left, then end the session.
+
+        Raises:
+            RunError: a session does not start, or something of it survives.
+            ResultsError: rows cannot be written, or this is not the environment the run was measured in.
+        """
+        hub = self._site.crew.hub
+        try:
+            if first := self._site.agenda.upcoming:
+                self._session_for(first)  # while Tune is still starting
+            while not self._site.interruption.name:
+                name = ray.get(hub.next_request.remote(POLL_S))
+                if name is not None:
+                    outcome = self._measure(self._site.agenda.given[name])
+                    ray.get(hub.resolve.remote(*name, outcome))
+                elif tune_is_done():
+                    break
+        finally:
+            self._end_session(force=bool(self._site.interruption.name))
+
+    def _measure(self, todo: Todo) -> Outcome:
+        """Run one attempt on a session of its key, commit its rows, and arrange what follows from its outcome."""
+        site = self._site
+        live = self._session_for(todo)
+        if live is None:
+            return Outcome.CANCELLED
+        order = Order(trial=todo.planned.trial, trial_id=todo.planned.trial_id, attempt=todo.attempt)
+        site.board.trial_started(todo)
+        started_ns = time.time_ns()
+        end = live.session.run(order, deadline_s(order.trial.cell, floor_s=site.deadline_floor_s))
+        ended_ns = time.time_ns()
+        end = replace(end, interrupted=bool(site.interruption.name and end.silent))
+        verdict = judge(end, earlier=todo.earlier, first_of_session=live.served == 0)
+        row = self._commit(todo, live, end, verdict, (started_ns, ended_ns))
+        live.served += 1
+        if verdict.retry:
+            site.agenda.retry(todo, verdict.outcome)
+        if verdict.session_over:
+            self._end_session(force=True)
+        site.board.trial_ended(todo, row)
+        return verdict.outcome
+
+    def _commit(
+        self, todo: Todo, live: Live, end: TrialEnd, verdict: Verdict, span_ns: tuple[int, int]
+    ) -> dict[str, Any]:
+        """Write the attempt's rows, all or none; returns its row of the trials table."""
+        site, session_id = self._site, live.session.session_id
+        samples = tag_telemetry(site.crew.watchers.drain(), session_id=session_id, trial=todo.name, span_ns=span_ns)
+        served = Served(
+            run_id=site.writer.run_id,
+            sweep_id=site.plan.sweep_id,
+            study=site.plan.sweep.study,
+            environment_id=self._environment_id,
+            session_id=session_id,
+            session_start_s=live.start_s if live.served == 0 else None,
+            position=live.served,
+            nodes=len(live.placement.distinct_nodes),
+            started_ns=span_ns[0],
+            ended_ns=span_ns[1],
+            gpu_uuids=live.placement.gpu_uuids,
+        )
+        row = trial_row(todo, served, verdict, end.reports, samples)
+        before = self._pending.pop("telemetry", arrow_schema("telemetry").empty_table())
+        tables = rank_tables(end.reports) | self._pending
+        tables |= {"trials": trials_table(row), "telemetry": pa.concat_tables([before, samples])}
+        site.writer.commit(tables)
+        self._pending = {}
+        self.tally.outcomes[verdict.outcome] += 1
+        if live.served and verdict.outcome is Outcome.OK and row["outside_s"] is not None:
+            self.tally.warm_outside_s.append(row["outside_s"])
+        return row
+
+    def _session_for(self, todo: Todo) -> Live | None:
+        """The session that serves this trial: the one that is up if it is its own, else a new one.
+
+        None when the user interrupts the start.
+        """
+        if self._live and self._live.planned == todo.session and not (todo.fresh and self._live.served):
+            return self._live
+        self._end_session()
+        problem = ""
+        for _ in range(START_ATTEMPTS):
+            try:
+                return self._start_session(todo.session)
+            except SessionFailed as failure:
+                if self._site.interruption.name:
+                    return None
+                problem = str(failure)
+                self._site.board.note(f"a session did not start: {problem}")
+        raise RunError(
+            f"a session of {todo.session.key.gpus} workers did not start in {START_ATTEMPTS} attempts: {problem}; what "
+            "is finished is kept: run the same command again when the cluster is well"
+        )
+
+    def _start_session(self, planned: PlannedSession) -> Live:
+        """Start a session for the key, and see that the environment is still the one this run is measured in."""
+        site = self._site
+        site.board.session_started(planned)
+        began = time.monotonic()
+        session, placement = new_session(planned, site.plan, site.inventory, site.crew)
+        registered = session.start()
+        live = Live(session=session, planned=planned, placement=placement, start_s=time.monotonic() - began)
+        self._live = live
+        self.tally.session_starts_s.append(live.start_s)
+        self._check_environment(registered)
+        site.crew.watchers.set_session(session.session_id)
+        self._keep("telemetry", tag_telemetry(site.crew.watchers.drain(), session_id=None))
+        return live
+
+    def _check_environment(self, registered: Sequence[Registered]) -> None:
+        site = self._site
+        rows = environment_rows(site.hosts, same_software(registered))
+        identity = environment_id(rows)
+        if identity != self._environment_id:
+            site.writer.check_environment(identity)
+            self._environment_id = identity
+        if not self._environment_known:
+            self._environment_known = True
+            self._pending["environment"] = environment_table(rows, identity)
+
+    def _keep(self, name: str, rows: pa.Table) -> None:
+        """Hold rows back for the next commit."""
+        held = self._pending.get(name)
+        self._pending[name] = rows if held is None else pa.concat_tables([held, rows])
+
+    def _end_session(self, *, force: bool = False) -> None:
+        """Close the session that is up, see that nothing of it is left, and merge its small files."""
+        live, self._live = self._live, None
+        if live is None:
+            return
+        if force:
+            live.session.reap()
+        else:
+            live.session.close()
+        self._site.writer.compact(live.session.session_id)
+
+
+def same_software(registered: Sequence[Registered]) -> tuple[dict[str, str], ...]:
+    """The software of all workers.
+
+    Raises:
+        RunError: two workers have different software.
+    """
+    kinds = {json.dumps(place.software): place for place in registered}
+    if len(kinds) > 1:
+        one, other = [place for _, place in sorted(kinds.items())][:2]
+        differing = [
+            f"{fact['name']} {fact['value']!r} and {twin['value']!r}"
+            for fact, twin in zip(one.software, other.software, strict=False)
+            if fact != twin
+        ]
+        raise RunError(
+            f"found different software in ranks {one.rank} and {other.rank}: {'; '.join(differing) or 'other facts'}; "
+            "expected the same on every node"
+        )
+    return registered[0].software

@@ -1,0 +1,183 @@
+"""What the user sees while a sweep runs: one live line on a terminal, plain lines anywhere else.
+
+`Board` is told what happens by the foreman and redrawn by the main thread; it measures nothing itself. Caller:
+`run.sweep`, `run.foreman`.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+from typing import Any, TextIO
+
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from rtxscale.plan.model import PlannedSession
+from rtxscale.run.agenda import Todo
+
+SESSION_START_S = 10.0
+"""Assumed start-up of a session until one has been seen."""
+
+
+class Board:
+    """The sweep's state in words."""
+
+    def __init__(self, stream: TextIO, *, total: int, finished: int, expected_trial_s: float) -> None:
+        """`expected_trial_s` is the plan's estimate per trial, used until one has been measured."""
+        self._console = Console(file=stream, highlight=False, soft_wrap=True)
+        self._live: Live | None = None
+        self._lock = threading.Lock()
+        self._total, self._finished, self._expected_s = total, finished, expected_trial_s
+        self._current = "starting"
+        self._last = ""
+        self._began: float | None = None
+        self._served = 0
+        self._readings: Mapping[str, Any] = {}
+
+    def __enter__(self) -> Board:
+        """Start the live line, on a terminal."""
+        if self._console.is_terminal:
+            self._live = Live(console=self._console, auto_refresh=False, transient=True)
+            self._live.start()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        """Take the live line away."""
+        if self._live:
+            self._live.stop()
+            self._live = None
+
+    def session_started(self, planned: PlannedSession) -> None:
+        """A session is being started."""
+        self._begin()
+        with self._lock:
+            workers = planned.key.gpus
+            self._current = f"starting a session of {workers} worker{'s' * (workers > 1)} (visit {planned.visit})"
+        self.refresh()
+
+    def trial_started(self, todo: Todo) -> None:
+        """A trial has been handed out."""
+        self._begin()
+        with self._lock:
+            self._current = cell_words(todo)
+        self.refresh()
+
+    def trial_ended(self, todo: Todo, row: Mapping[str, Any]) -> None:
+        """A trial's rows are written."""
+        with self._lock:
+            self._served += 1
+            self._finished += not (row["outcome"] == "cancelled" or self._will_retry(todo, row["outcome"]))
+            self._last = result_words(row)
+        if self._live:
+            self.refresh()
+            return
+        left = f", {duration(self.left_s())} left" if self._finished < self._total else ""
+        self._say(f"[{self._finished}/{self._total}] {cell_words(todo)}: {self._last}{left}")
+
+    def note(self, text: str) -> None:
+        """Something the user should know, on a line of its own."""
+        self._say(text)
+
+    def show_readings(self, readings: Mapping[str, Any]) -> None:
+        """The newest telemetry, for the live line."""
+        with self._lock:
+            self._readings = readings
+        self.refresh()
+
+    @property
+    def is_live(self) -> bool:
+        """Whether there is a live line to feed."""
+        return self._live is not None
+
+    def refresh(self) -> None:
+        """Redraw the live line."""
+        if self._live:
+            self._live.update(Text(self._line(), no_wrap=True, overflow="ellipsis"), refresh=True)
+
+    def left_s(self) -> float:
+        """Seconds that the rest will take at the pace so far, session starts included."""
+        rest = self._total - self._finished
+        if self._began is None or self._served == 0:
+            return rest * self._expected_s
+        return rest * (time.monotonic() - self._began) / self._served
+
+    def _begin(self) -> None:
+        if self._began is None:
+            self._began = time.monotonic()
+
+    def _say(self, text: str) -> None:
+        self._console.print(text, markup=False)
+
+    def _line(self) -> str:
+        with self._lock:
+            parts = [f"{self._finished}/{self._total}", self._current]
+            if self._last:
+                parts.append(f"last: {self._last}")
+            parts += reading_words(self._readings)
+        return " | ".join([*parts, f"{duration(self.left_s())} left"])
+
+    @staticmethod
+    def _will_retry(todo: Todo, outcome: str) -> bool:
+        from rtxscale.results.outcomes import is_finished
+
+        return not is_finished([*todo.earlier, outcome])
+
+
+def cell_words(todo: Todo) -> str:
+    """The trial's axis values, and what tells it from its repeats.
+
+    Such as `gpus=2 nccl.channels=4 (batch 128, visit 1)`.
+    """
+    trial = todo.planned.trial
+    axes = " ".join(f"{path}={value}" for path, value in todo.planned.axes.items())
+    batch = getattr(trial.cell.workload, "batch_per_gpu", None)
+    marks = [f"batch {batch}"] if batch and "workload.batch_per_gpu" not in todo.planned.axes else []
+    marks.append(f"visit {trial.visit}")
+    marks += [f"repeat {trial.repeat}"] if trial.repeat > 1 else []
+    marks += [f"slot {trial.slot}"] if trial.slot else []
+    marks += [f"attempt {todo.attempt}"] if todo.attempt > 1 else []
+    return f"{axes or trial.cell.workload.label} ({', '.join(marks)})"
+
+
+def result_words(row: Mapping[str, Any]) -> str:
+    """How a trial ended, with its throughput, temperature and power where they are known."""
+    if row["outcome"] != "ok":
+        return f"{row['outcome']}: {row['message']}" if row["message"] else str(row["outcome"])
+    words = ["ok"]
+    if row.get("throughput_per_s") is not None:
+        words.append(f"{row['throughput_per_s']:.4g} {row.get('work_unit') or 'work'}/s")
+    if row.get("temperature_max_c") is not None:
+        words.append(f"{row['temperature_max_c']:.0f} °C")
+    if row.get("power_w") is not None:
+        words.append(f"{row['power_w']:.0f} W")
+    return ", ".join(words)
+
+
+def reading_words(readings: Mapping[str, Any]) -> list[str]:
+    """Hottest GPU and power of all, or nothing without GPUs.
+
+    >>> reading_words({"temperature_c": 61.0, "power_w": 840.4})
+    ['61 °C', '840 W']
+    """
+    words = []
+    if readings.get("temperature_c") is not None:
+        words.append(f"{readings['temperature_c']:.0f} °C")
+    if readings.get("power_w") is not None:
+        words.append(f"{readings['power_w']:.0f} W")
+    return words
+
+
+def duration(seconds: float) -> str:
+    """A rough length of time in words.
+
+    >>> duration(42.0), duration(400.0), duration(9000.0)
+    ('42 s', '7 min', '2.5 h')
+    """
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"

@@ -1,0 +1,241 @@
+"""A whole sweep: connect, look, plan, have Tune run what is missing, keep every row, leave nothing behind.
+
+The order matters: the results directory is opened first, so that a full disk or a locked run is found before anything
+starts; the plan needs the cluster's inventory; the environment is checked when the first session's ranks have spoken.
+Not here: analysis and reports, which `cli.sweep` adds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import statistics
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TextIO
+
+from rtxscale.errors import RtxscaleError, RunError
+from rtxscale.plan.expand import make_plan
+from rtxscale.plan.model import Plan
+from rtxscale.results.outcomes import is_finished
+from rtxscale.results.write import RunWriter
+from rtxscale.run.agenda import Agenda, remaining
+from rtxscale.run.cluster import connected, hub_name
+from rtxscale.run.foreman import Foreman, Site, Tally
+from rtxscale.run.hub import Hub
+from rtxscale.run.progress import Board
+from rtxscale.run.ray_setup import ray
+from rtxscale.run.session import Crew
+from rtxscale.run.signals import Interruption
+from rtxscale.run.tune_driver import run_trials
+from rtxscale.run.watchers import Watchers
+from rtxscale.spec.sweep import Sweep
+
+DEADLINE_FLOOR_S = 300.0
+TICK_S = 0.1
+READINGS_PERIOD_S = 1.0
+THREADS_END_S = 30.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepRequest:
+    """What to run and where.
+
+    `address` is host:port of a cluster that runs already, None for one of our own. `deadline_floor_s` is the least
+    time a silent trial gets before it counts as hung.
+    """
+
+    sweep: Sweep
+    sweep_text: str
+    results_root: Path
+    address: str | None = None
+    fresh: bool = False
+    limit_minutes: float | None = None
+    deadline_floor_s: float = DEADLINE_FLOOR_S
+    stream: TextIO = field(default_factory=lambda: sys.stdout)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepResult:
+    """What became of it. `interrupted` is `limit`, `SIGINT`, `SIGTERM` or None."""
+
+    run_dir: Path
+    total: int
+    finished: int
+    interrupted: str | None = None
+    outcomes: Mapping[str, int] = field(default_factory=dict)
+    outside_median_s: float | None = None
+    """Median over this call's warm trials of the seconds outside soak, warm-up, window and collectives."""
+    session_start_median_s: float | None = None
+
+
+def execute(request: SweepRequest) -> SweepResult:
+    """Run what is missing of the sweep; rows are on disk as soon as their trial has ended.
+
+    Raises:
+        PlanError: nothing of the sweep can run here.
+        ResultsError: the results cannot be written, or were measured in another environment.
+        RunError: no cluster, or a session that does not start.
+    """
+    began = time.monotonic()
+    interruption = Interruption()
+    with RunWriter.open(request.results_root, request.sweep, request.sweep_text, fresh=request.fresh) as writer:
+        interruption.arm()
+        try:
+            metadata = {"rtxscale_sweep": request.sweep.name, "rtxscale_run": writer.run_id}
+            with connected(request.address, metadata) as connection:
+                interruption.arm()
+                return _run(request, writer, interruption, connection.scratch, began)
+        except RtxscaleError:
+            writer.discard_if_empty()
+            raise
+        except KeyboardInterrupt:
+            return SweepResult(run_dir=writer.run_dir, total=0, finished=0, interrupted=interruption.name)
+        finally:
+            interruption.disarm()
+
+
+def _run(
+    request: SweepRequest, writer: RunWriter, interruption: Interruption, scratch: Path, began: float
+) -> SweepResult:
+    """Plan on the connected cluster and run what is missing."""
+    crew = _crew(request, writer.run_id, scratch)
+    try:
+        inventory, hosts = crew.watchers.inventory()
+        plan = make_plan(request.sweep, inventory)
+        todos = remaining(plan, writer.attempts())
+        stop_at = None if request.limit_minutes is None else began + 60.0 * request.limit_minutes
+        done, expected_s = len(plan.trials) - len(todos), plan.estimate.wall_s / max(len(plan.trials), 1)
+        site = Site(
+            plan=plan,
+            inventory=inventory,
+            hosts=hosts,
+            writer=writer,
+            crew=crew,
+            agenda=Agenda(todos, stop_at=stop_at),
+            board=Board(request.stream, total=len(plan.trials), finished=done, expected_trial_s=expected_s),
+            interruption=interruption,
+            deadline_floor_s=request.deadline_floor_s,
+            environment_known=writer.holds("environment"),
+        )
+        foreman = Foreman(site)
+        with site.board:
+            site.board.note(_opening(plan, inventory.describe(), len(todos), writer.run_dir))
+            if todos:
+                _Threads(site, foreman).run()
+        return _result(plan, writer, interruption.name or site.agenda.stopped, foreman.tally)
+    finally:
+        crew.dismiss()
+
+
+def _crew(request: SweepRequest, run_id: str, scratch: Path) -> Crew:
+    """The sweep's actors; the host of sessions warms up while the cluster is looked at."""
+    hub = ray.remote(Hub).options(name=hub_name(run_id), num_cpus=0, max_concurrency=1000).remote()
+    watchers = Watchers.start(run_id=run_id, sweep=request.sweep.name)
+    crew = Crew(hub=hub, watchers=watchers, scratch=scratch)
+    if request.sweep.launcher == "ray":
+        crew.warm_host()
+    return crew
+
+
+class _Threads:
+    """Tune and the foreman in a thread each; the main thread watches for signals and redraws the board."""
+
+    def __init__(self, site: Site, foreman: Foreman) -> None:
+        self._site, self._foreman = site, foreman
+        self._errors: list[BaseException] = []
+        name, scratch = hub_name(site.writer.run_id), site.crew.scratch
+        self._tune = self._thread(lambda: run_trials(site.agenda, name, scratch))
+        self._serve = self._thread(lambda: foreman.serve(lambda: not self._tune.is_alive()))
+
+    def run(self) -> None:
+        """Until both have ended; the first error of either is raised.
+
+        Raises:
+            RunError: Tune or a session failed.
+            ResultsError: rows could not be written.
+        """
+        interruption = self._site.interruption
+        interruption.graceful = True
+        self._tune.start()
+        self._serve.start()
+        last_look = 0.0
+        shut = False
+        while self._serve.is_alive() and not (shut and self._errors):
+            self._serve.join(TICK_S)
+            if (interruption.name or self._errors) and not shut:
+                shut = self._shut(interruption.name or "error")
+                if interruption.name:
+                    self._site.board.note(f"{interruption.name}: ending the sweep; what is finished is kept")
+            if self._site.board.is_live and time.monotonic() - last_look > READINGS_PERIOD_S:
+                last_look = time.monotonic()
+                self._show_readings()
+        if not shut:
+            self._shut("error" if self._errors else "done")
+        for thread in (self._serve, self._tune):
+            thread.join(THREADS_END_S)
+        if self._errors:
+            raise self._translated(self._errors[0])
+
+    def _show_readings(self) -> None:
+        """Feed the live line; a lost telemetry actor is the foreman's to report."""
+        with contextlib.suppress(RunError):
+            self._site.board.show_readings(self._site.crew.watchers.readings())
+
+    def _shut(self, reason: str) -> bool:
+        """No further trial, and an end to every wait."""
+        if reason != "done":
+            self._site.agenda.stop(reason)
+        self._site.crew.hub.shut.remote()
+        return True
+
+    def _thread(self, work: Any) -> threading.Thread:
+        def guarded() -> None:
+            try:
+                work()
+            except BaseException as error:  # raised again in the main thread
+                self._errors.append(error)
+
+        return threading.Thread(target=guarded, daemon=True)
+
+    @staticmethod
+    def _translated(error: BaseException) -> BaseException:
+        """Ray's own errors as ours: the cluster is lost, the rows are not."""
+        if isinstance(error, ray.exceptions.RayError):
+            return RunError(
+                f"lost the cluster or an actor on it ({type(error).__name__}: {' '.join(str(error).split())[:300]}); "
+                "what is finished is kept: run the same command again to continue"
+            )
+        return error
+
+
+def _opening(plan: Plan, machine: str, todo: int, run_dir: Path) -> str:
+    """What is about to happen, in one paragraph."""
+    done = len(plan.trials) - todo
+    lines = [
+        f"{plan.sweep.name} on {machine}: {len(plan.trials)} trials in {len(plan.sessions)} sessions"
+        + (f", {done} already finished" if done else ""),
+        f"results: {run_dir}",
+        *(f"note: {note}" for note in plan.notes),
+    ]
+    if plan.dropped:
+        reasons = dict.fromkeys(dropped.reason for dropped in plan.dropped)
+        lines.append(f"dropped {len(plan.dropped)} points: {'; '.join(reasons)}")
+    return "\n".join(lines)
+
+
+def _result(plan: Plan, writer: RunWriter, interrupted: str | None, tally: Tally) -> SweepResult:
+    attempts = writer.attempts()
+    finished = sum(is_finished(attempts.get(planned.trial_id, [])) for planned in plan.trials)
+    return SweepResult(
+        run_dir=writer.run_dir,
+        total=len(plan.trials),
+        finished=finished,
+        interrupted=interrupted if finished < len(plan.trials) else None,
+        outcomes=dict(tally.outcomes),
+        outside_median_s=statistics.median(tally.warm_outside_s) if tally.warm_outside_s else None,
+        session_start_median_s=statistics.median(tally.session_starts_s) if tally.session_starts_s else None,
+    )

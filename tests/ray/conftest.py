@@ -1,0 +1,121 @@
+"""A head node with token authentication on ports of its own, shared by all tests here, and what they start on it.
+
+Nothing of the user's is touched: HOME, the token and Ray's temporary files are in a directory of the test's own, and
+processes are ended by their id, never with `ray stop`.
+"""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[2]
+START_S = 90
+
+
+@dataclass
+class Head:
+    """A running head node: where it listens, and the environment of those who use it."""
+
+    address: str
+    dashboard: str
+    home: Path
+    environment: dict[str, str] = field(repr=False)
+
+
+def free_ports(count):
+    sockets = [socket.socket() for _ in range(count)]
+    for one in sockets:
+        one.bind(("127.0.0.1", 0))
+    ports = [one.getsockname()[1] for one in sockets]
+    for one in sockets:
+        one.close()
+    return ports
+
+
+def clean_environment(home):
+    """The environment without anything that points at another cluster, with a home of its own."""
+    variables = {name: value for name, value in os.environ.items() if not name.startswith(("RAY_", "RTXSCALE_"))}
+    path = f"{Path(sys.executable).parent}{os.pathsep}{variables['PATH']}"
+    return variables | {"HOME": str(home), "PATH": path, "TMPDIR": str(home / "t"), "OMP_NUM_THREADS": "1"}
+
+
+@pytest.fixture(scope="session")
+def home() -> Iterator[Path]:
+    """A short home directory: Ray puts sockets below it, whose paths are limited to 107 characters."""
+    directory = Path(tempfile.mkdtemp(prefix="rx-", dir="/tmp"))
+    (directory / "t").mkdir()
+    yield directory
+    shutil.rmtree(directory, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def head(home) -> Iterator[Head]:
+    """The head node, up until the last test has run."""
+    variables = clean_environment(home) | {"RAY_TMPDIR": str(home), "RAY_metrics_report_interval_ms": "1000"}
+    subprocess.run(["ray", "get-auth-token", "--generate"], env=variables, check=True, capture_output=True)
+    variables["RAY_AUTH_MODE"] = "token"
+    gcs, dashboard, client, agent = free_ports(4)
+    command = ["ray", "start", "--head", "--block", "--num-cpus=2", "--object-store-memory=250000000"]
+    command += ["--node-ip-address=127.0.0.1", f"--port={gcs}", f"--dashboard-port={dashboard}"]
+    command += [f"--ray-client-server-port={client}", f"--dashboard-agent-listen-port={agent}"]
+    command += ["--min-worker-port=0", "--max-worker-port=0", "--disable-usage-stats"]
+    with (home / "head.log").open("wb") as log:
+        process = subprocess.Popen(command, env=variables, stdout=log, stderr=subprocess.STDOUT)
+    try:
+        wait_for(lambda: listening(gcs) and listening(dashboard), START_S, "the head node to listen")
+        yield Head(f"127.0.0.1:{gcs}", f"http://127.0.0.1:{dashboard}", home, variables)
+    finally:
+        end_processes_of(home)
+        process.wait(20)
+
+
+def listening(port):
+    with socket.socket() as probe:
+        probe.settimeout(0.5)
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def wait_for(condition, timeout_s, what):
+    deadline = time.monotonic() + timeout_s
+    while not (value := condition()):
+        assert time.monotonic() < deadline, f"waited {timeout_s} s for {what() if callable(what) else what}"
+        time.sleep(0.1)
+    return value
+
+
+def processes_of(home):
+    """Ids of the processes that were started with this home, and are no zombies."""
+    marker = f"HOME={home}".encode()
+    found = []
+    for directory in Path("/proc").glob("[0-9]*"):
+        try:
+            if marker in (directory / "environ").read_bytes().split(b"\0"):
+                found.append(int(directory.name))
+        except OSError:
+            continue
+    return found
+
+
+def command_of(pid):
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def end_processes_of(home):
+    for pid in processes_of(home):
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            continue

@@ -1,0 +1,161 @@
+"""The command as a user runs it, on a cluster of its own: killed, resumed, ended by a signal."""
+
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+from conftest import REPOSITORY, clean_environment, command_of, end_processes_of, processes_of, wait_for
+from tiny import rows_of, sweep_file, trials_of
+
+from rtxscale.run.processes import environment_of
+
+OWNER_VARIABLE = "RTXSCALE_LOCAL_CLUSTER"
+pytestmark = pytest.mark.ray
+
+
+class Command:
+    """`rtxscale sweep` in a process of its own, with its output as it comes."""
+
+    def __init__(self, home, sweep, results, *options):
+        self._path = sweep.with_suffix(".log")
+        arguments = [sys.executable, "-m", "rtxscale", "sweep", str(sweep), "--results", str(results), *options]
+        with self._path.open("ab") as log:
+            self.process = subprocess.Popen(
+                arguments, env=clean_environment(home), cwd=REPOSITORY, stdout=log, stderr=subprocess.STDOUT
+            )
+
+    @property
+    def output(self):
+        return self._path.read_text()
+
+    def until(self, text, timeout_s=180):
+        wait_for(lambda: text in self.output or self.process.poll() is not None, timeout_s, repr(text))
+        assert text in self.output, self.output
+
+    def end(self, timeout_s=240):
+        code = self.process.wait(timeout_s)
+        return code, self.output
+
+
+@pytest.fixture
+def own_home(tmp_path_factory):
+    """A home nobody else's processes have."""
+    directory = Path(tempfile.mkdtemp(prefix="rx-", dir="/tmp"))
+    (directory / "t").mkdir()
+    yield directory
+    end_processes_of(directory)
+    shutil.rmtree(directory, ignore_errors=True)
+
+
+def left(home):
+    """What still runs, and which cluster it belongs to."""
+    return [
+        (command.strip()[:60], environment_of(pid).get(OWNER_VARIABLE))
+        for pid in processes_of(home)
+        if (command := command_of(pid))
+    ]
+
+
+def nothing_runs(home):
+    return not left(home)
+
+
+def all_ends(home, timeout_s):
+    wait_for(lambda: nothing_runs(home), timeout_s, lambda: f"the end of {left(home)}")
+
+
+def test_killed_in_the_middle_and_run_again_repeats_nothing(own_home, tmp_path):
+    sweep = sweep_file(tmp_path, "resumed", buckets="[1, 25]")
+    results = tmp_path / "results"
+    first = Command(own_home, sweep, results)
+    first.until("] gpus=")
+    first.process.send_signal(signal.SIGKILL)
+    first.process.wait(10)
+    (run_dir,) = results.iterdir()
+    before = trials_of(run_dir)
+    assert before
+    assert {row["outcome"] for row in before} == {"ok"}
+
+    code, output = Command(own_home, sweep, results).end()
+    assert code == 0, output
+    after = trials_of(run_dir)
+    assert [row["trial_id"] for row in after][: len(before)] == [row["trial_id"] for row in before]
+    assert len({row["trial_id"] for row in after}) == len(after) > len(before)
+    assert {row["outcome"] for row in after} == {"ok"}
+    assert {row["gpus"] for row in after} == {1, 2}
+    assert len({row["environment_id"] for row in after}) == 1
+    facts = [(row["node"], row["subject"], row["name"]) for row in rows_of(run_dir, "environment")]
+    assert len(set(facts)) == len(facts) > 10
+    watched = {row["trial_id"] for row in rows_of(run_dir, "telemetry")}
+    assert watched == {None, *(row["trial_id"] for row in after)}
+    assert output.splitlines()[-1] == str(run_dir.absolute())
+    assert "report: " in output
+    assert "(raylet)" not in output
+    all_ends(own_home, 10)
+    assert not list((own_home / "t").glob("rtxscale-local-*/"))
+
+
+def ended_by(number, command, home):
+    """Send the signal; exit code and output once nothing is left running."""
+    began = time.monotonic()
+    command.process.send_signal(number)
+    code, output = command.end(20)
+    took_s = time.monotonic() - began
+    print(f"ended in {took_s:.2f} s")
+    all_ends(home, 5)
+    assert took_s < 10
+    assert "Traceback" not in output
+    return code, output
+
+
+def test_sigterm_under_a_trial_ends_it_cleanly(own_home, tmp_path):
+    command = Command(own_home, sweep_file(tmp_path, "ended", gpus="[2]", window_s=120), tmp_path / "results")
+    command.until("results: ")
+    wait_for(lambda: any("RayTrainWorker" in command_of(pid) for pid in processes_of(own_home)), 120, "the ranks")
+    time.sleep(5)
+    code, output = ended_by(signal.SIGTERM, command, own_home)
+    assert code == 143, output
+    assert "continues where it stopped" in output
+    (run_dir,) = (tmp_path / "results").iterdir()
+    assert output.splitlines()[-1] == str(run_dir.absolute())
+    assert {row["outcome"] for row in trials_of(run_dir)} <= {"cancelled"}
+
+
+def test_ctrl_c_while_a_session_starts_ends_it_cleanly(own_home, tmp_path):
+    command = Command(own_home, sweep_file(tmp_path, "ended", gpus="[2]"), tmp_path / "results")
+    command.until("results: ")
+    time.sleep(1)
+    code, output = ended_by(signal.SIGINT, command, own_home)
+    assert code == 130, output
+
+
+def test_the_limit_stops_at_a_trial_boundary_and_says_how_to_go_on(own_home, tmp_path):
+    sweep = sweep_file(tmp_path, "limited", gpus="[1]")
+    code, output = Command(own_home, sweep, tmp_path / "results", "--limit-minutes", "0").end()
+    assert code == 3, output
+    assert "stopped by the time limit" in output
+
+
+def test_a_full_or_unwritable_root_is_found_before_ray_starts(own_home, tmp_path):
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    began = time.monotonic()
+    code, output = Command(own_home, sweep_file(tmp_path, "blocked"), blocked / "results").end(60)
+    assert code == 1
+    assert "rtxscale: error: " in output
+    assert "Traceback" not in output
+    assert time.monotonic() - began < 15
+    assert nothing_runs(own_home)
+
+
+def test_a_wrong_address_is_found_quickly(own_home, tmp_path):
+    command = Command(own_home, sweep_file(tmp_path, "lost"), tmp_path / "results", "--address", "127.0.0.1:1")
+    code, output = command.end(60)
+    assert code == 1
+    assert "found no cluster at 127.0.0.1:1" in output
+    assert not list((tmp_path / "results").iterdir())

@@ -1,0 +1,78 @@
+import io
+
+from planned import planned_session
+
+from rtxscale.run.agenda import Todo
+from rtxscale.run.progress import Board, cell_words, result_words
+
+SESSION = planned_session("s", 1.0, 2.0, gpus=2)
+
+
+def todo(place=0, earlier=()):
+    return Todo(session=SESSION, planned=SESSION.trials[place], earlier=earlier)
+
+
+def board(total=4, finished=1):
+    stream = io.StringIO()
+    return Board(stream, total=total, finished=finished, expected_trial_s=10.0), stream
+
+
+def test_each_trial_is_one_plain_line_where_there_is_no_terminal():
+    shown, stream = board()
+    with shown:
+        shown.session_started(SESSION)
+        shown.trial_started(todo())
+        shown.trial_ended(todo(), {"outcome": "ok", "message": "", "throughput_per_s": 1234.5, "work_unit": "image"})
+    lines = stream.getvalue().splitlines()
+    assert len(lines) == 1
+    assert lines[0].startswith("[2/4] gpus=2 ddp.bucket_mib=1.0 (batch 4, visit 1): ok, 1234 image/s")
+    assert "\x1b" not in lines[0]
+
+
+def test_a_trial_that_will_be_tried_again_does_not_count_as_done():
+    shown, stream = board()
+    shown.trial_ended(todo(), {"outcome": "crashed", "message": "rank 1: gone"})
+    shown.trial_ended(todo(earlier=("crashed",)), {"outcome": "crashed", "message": "rank 1: gone"})
+    assert [line.split("]")[0] for line in stream.getvalue().splitlines()] == ["[1/4", "[2/4"]
+    assert "attempt 2" in stream.getvalue()
+
+
+def test_before_anything_is_measured_the_plans_estimate_counts():
+    shown, _ = board(total=5, finished=1)
+    assert shown.left_s() == 40.0
+
+
+def test_temperature_and_power_are_shown_where_known():
+    row = {"outcome": "ok", "temperature_max_c": 71.4, "power_w": 1102.0}
+    assert result_words(row) == "ok, 71 °C, 1102 W"
+
+
+def test_brackets_in_messages_are_not_markup():
+    shown, stream = board()
+    shown.note("found [red]x[/red]")
+    assert stream.getvalue() == "found [red]x[/red]\n"
+
+
+def test_a_retry_and_a_repeat_are_told_apart():
+    assert cell_words(todo(earlier=("hang",))) == "gpus=2 ddp.bucket_mib=1.0 (batch 4, visit 1, attempt 2)"
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_a_terminal_gets_one_line_that_is_redrawn_and_goes_away(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "200")
+    stream = Terminal()
+    shown = Board(stream, total=4, finished=1, expected_trial_s=10.0)
+    with shown:
+        assert shown.is_live
+        shown.trial_started(todo())
+        shown.show_readings({"temperature_c": 61.0, "power_w": 840.0})
+        shown.trial_ended(todo(), {"outcome": "ok", "message": "", "throughput_per_s": 10.0, "work_unit": "image"})
+    assert "1/4 | gpus=2 ddp.bucket_mib=1.0 (batch 4, visit 1) | 61 °C | 840 W | 30 s left" in stream.getvalue()
+    assert "2/4" in stream.getvalue()
+    assert "last: ok, 10 image/s" in stream.getvalue()
+    assert not shown.is_live
