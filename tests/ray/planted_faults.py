@@ -1,7 +1,7 @@
 """A sweep whose worker processes are killed or stopped in the middle of chosen trials; prints its result as JSON.
 
 Started by the tests: `planted_faults.py SWEEP RESULTS ADDRESS FAULT...`, one fault per trial in the order they run:
-`none`, `kill` (SIGKILL to the last rank) or `stop` (SIGSTOP, so that it hangs).
+`none`, `kill` (SIGKILL to the last rank) or `stop` (SIGSTOP, so that it hangs; that trial's deadline is short).
 """
 
 import json
@@ -16,7 +16,7 @@ from rtxscale.spec.load import load_sweep
 
 SIGNALS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}
 AFTER_S = 1.0
-FLOOR_S = 5.0
+HANG_DEADLINE_S = 8.0
 
 
 def plant(kind, faults):
@@ -28,7 +28,7 @@ def plant(kind, faults):
         if fault in SIGNALS:
             victim = self._registered[max(self._registered)].pid
             threading.Timer(AFTER_S, os.kill, (victim, SIGNALS[fault])).start()
-        return run(self, order, deadline_s)
+        return run(self, order, HANG_DEADLINE_S if fault == "stop" else deadline_s)
 
     kind.run = run_with_fault
 
@@ -44,7 +44,6 @@ def main(path, results, address, *faults):
             sweep_text=loaded.text,
             results_root=Path(results),
             address=address,
-            deadline_floor_s=FLOOR_S,
             stream=sys.stderr,
         )
     )

@@ -34,7 +34,7 @@ def ranks_left(head):
 
 
 def test_a_killed_and_a_hung_rank_cost_one_attempt_each(head, tmp_path):
-    sweep = sweep_file(tmp_path, "faulty", gpus="[2]", buckets="[25]", window_s=1.5, warmup_max_s=4)
+    sweep = sweep_file(tmp_path, "faulty", gpus="[2]", buckets="[25]", window_s=3)
     summary, trials = run_with(head, sweep, tmp_path / "results", "kill", "stop")
     history = [(row["attempt"], row["outcome"]) for row in trials]
     assert history[:2] == [(1, "crashed"), (1, "hang")]

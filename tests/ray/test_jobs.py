@@ -29,8 +29,8 @@ def test_a_submitted_sweep_writes_to_the_default_root_and_ends_with_its_path(hea
     ) as job:
         token = (head.home / ".ray" / "auth_token").read_text().strip()
         actors = f"{head.dashboard}/api/v0/actors?detail=1"
-        wait_for(lambda: "rtxscale-hub-submitted" in get(actors, token) or job.poll() is not None, 120, "the hub")
-        assert "rtxscale-telemetry-submitted" in get(actors, token)
+        for name in ("rtxscale-hub-submitted", "rtxscale-telemetry-submitted"):
+            wait_for(lambda wanted=name: wanted in get(actors, token), 120, name)
         gauges = wait_for(lambda: gauge_lines(head) or job.poll() is not None, 60, "the gauges")
         output, _ = job.communicate(timeout=400)
     assert job.returncode == 0, output

@@ -23,7 +23,7 @@ def sweep_file(directory, name, **changes):
     """Write the sweep and return its path."""
     usual = {"gpus": "[1, 2]", "buckets": "[25]", "launcher": "ray", "isolation": "warm", "window_s": 0.3}
     path = directory / f"{name}.yaml"
-    path.write_text(TEXT.format(name=name, **usual | {"warmup_max_s": 6} | changes))
+    path.write_text(TEXT.format(name=name, **usual | {"warmup_max_s": 20} | changes))
     return path
 
 
