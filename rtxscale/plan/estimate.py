@@ -12,7 +12,7 @@ from rtxscale.devices.gpus import find_gpu
 from rtxscale.devices.inventory import Gpu, Inventory
 from rtxscale.plan.model import Estimate, PlannedSession
 from rtxscale.spec.cell import Cell
-from rtxscale.spec.workload import CollectivesWorkload, VisionWorkload
+from rtxscale.spec.workload import CollectivesWorkload
 
 FIRST_SESSION_S = 15.0
 SESSION_S = 9.0
@@ -85,7 +85,7 @@ def _timings(cell: Cell) -> int:
 
 
 def _compile_s(cell: Cell) -> float:
-    return COMPILE_S[cell.workload.compile] if isinstance(cell.workload, VisionWorkload) else 0.0
+    return COMPILE_S[getattr(cell.workload, "compile", "off")]
 
 
 def _soak_s(cells: list[Cell]) -> float:

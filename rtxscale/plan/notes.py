@@ -13,10 +13,10 @@ from rtxscale.devices.gpus import find_gpu
 from rtxscale.devices.inventory import Inventory
 from rtxscale.plan.grid import is_communication
 from rtxscale.plan.model import Dropped
-from rtxscale.plan.resolve import CONSTANT, GRAPH_MODES, Cells, arms
+from rtxscale.plan.resolve import CONSTANT, Cells, arms
 from rtxscale.spec.cell import Cell, Ddp, Nccl
 from rtxscale.spec.sweep import Sweep
-from rtxscale.spec.workload import VisionWorkload
+from rtxscale.spec.workload import CUDA_GRAPH_MODES
 
 Curve = tuple[Any, ...]
 
@@ -52,6 +52,11 @@ def _collapse_notes(sweep: Sweep, cells: Cells, inventory: Inventory, device: st
     baseline = any(cell.gpus == 1 for cell in cells.cells.values())
     if baseline and (asked or sweep.nccl != Nccl() or sweep.ddp != Ddp()):
         yield "nccl.* and ddp.* do not apply to one worker: one baseline without DDP instead"
+    sharded = [cell for cell in cells.cells.values() if _is_fsdp(cell)]
+    if sharded and ("ddp.bucket_mib" in asked or sweep.ddp != Ddp()):
+        yield "ddp.* does not apply to parallel fsdp, which has no buckets: it stays on auto there"
+    if any(cell.gpus == 1 for cell in sharded):
+        yield "parallel fsdp with one worker is the whole model: there is nobody to share it with"
     pool = len(inventory.gpus)
     if baseline and device == "cuda" and pool > 1:
         yield f"the 1-GPU baseline is measured on each of the {pool} GPUs in turn"
@@ -62,8 +67,8 @@ def _grid_notes(sweep: Sweep, cells: Cells, device: str) -> Iterator[str]:
         yield f"points left out by exclude: {cells.excluded}"
     if cells.added:
         yield f"default cells (nccl.* and ddp.* on auto) added to those of the axes: {cells.added}"
-    if device == "cuda" and any(_compile(cell) in GRAPH_MODES for cell in cells.cells.values()):
-        yield f"compile modes with CUDA graphs ({', '.join(GRAPH_MODES)}) run each trial in a process of its own"
+    if device == "cuda" and any(_compile(cell) in CUDA_GRAPH_MODES for cell in cells.cells.values()):
+        yield f"compile modes with CUDA graphs ({', '.join(CUDA_GRAPH_MODES)}) run each trial in a process of its own"
     if "ddp.bucket_mib" in sweep.axes and any(_compile(cell) != "off" for cell in cells.cells.values()):
         yield "torch.compile splits the graph at DDP's buckets: ddp.bucket_mib and compile are not independent"
 
@@ -120,7 +125,12 @@ def _curves(sweep: Sweep, arm: str, cells: Iterable[Cell]) -> dict[Curve, set[in
 
 
 def _compile(cell: Cell) -> str:
-    return cell.workload.compile if isinstance(cell.workload, VisionWorkload) else "off"
+    mode: str = getattr(cell.workload, "compile", "off")
+    return mode
+
+
+def _is_fsdp(cell: Cell) -> bool:
+    return getattr(cell.workload, "parallel", "") == "fsdp"
 
 
 def _words(counts: list[int]) -> str:

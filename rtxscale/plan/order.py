@@ -13,10 +13,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rtxscale.plan.model import PlannedSession, PlannedTrial, SessionKey
-from rtxscale.plan.resolve import GRAPH_MODES
 from rtxscale.spec.cell import Cell, Trial, content_id, trial_id_of
 from rtxscale.spec.sweep import Sweep
-from rtxscale.spec.workload import VisionWorkload
+from rtxscale.spec.workload import CUDA_GRAPH_MODES
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,14 +44,14 @@ def plan_sessions(sweep: Sweep, cells: Mapping[str, Cell], device: str, pool: in
 
 def session_key(cell: Cell, slot: int, device: str) -> SessionKey:
     """What a trial of this cell needs of its process."""
-    mode = cell.workload.compile if isinstance(cell.workload, VisionWorkload) else "off"
+    mode = getattr(cell.workload, "compile", "off")
     return SessionKey(
         gpus=cell.gpus,
         slot=slot,
         launcher=cell.launcher,
         workload=cell.workload.identity,
         p2p=cell.nccl.p2p,
-        compile=mode if device == "cuda" and mode in GRAPH_MODES else "",
+        compile=mode if device == "cuda" and mode in CUDA_GRAPH_MODES else "",
     )
 
 

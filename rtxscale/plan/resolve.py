@@ -13,10 +13,7 @@ from rtxscale.plan.model import Dropped
 from rtxscale.plan.rules import Site, refusal, refusal_of_fields
 from rtxscale.spec.cell import Cell, make_cell
 from rtxscale.spec.sweep import Sweep
-from rtxscale.spec.workload import CollectivesWorkload
-
-GRAPH_MODES = ("reduce-overhead", "max-autotune")
-"""Modes of torch.compile that use CUDA graphs on GPUs: each trial needs a process of its own."""
+from rtxscale.spec.workload import CUDA_GRAPH_MODES, CollectivesWorkload
 
 CONSTANT = {"weak": "workload.batch_per_gpu", "strong": "workload.global_batch"}
 """The field that each arm of a study holds constant."""
@@ -98,10 +95,12 @@ def _applicable(fields: dict[str, Any], site: Site) -> dict[str, Any]:
     changes: dict[str, Any] = {"workload": workload}
     if fields["gpus"] == 1:
         changes.update(ddp={}, collectives=None)
-    if workload["kind"] == "collectives":
+    if workload["kind"] == "collectives" or workload.get("parallel") == "fsdp":
         changes["ddp"] = {}
-    if site.device == "cuda" and workload.get("compile") in GRAPH_MODES:
-        changes["isolation"] = "process"
+    if workload.get("parallel") == "ddp":
+        changes["workload"] = {name: value for name, value in workload.items() if name != "reshard_after_forward"}
+    if site.device == "cuda" and workload.get("compile") in CUDA_GRAPH_MODES:
+        changes["isolation"] = "process"  # what a graph holds is given back with the process only
     if site.device == "cpu" or fields["gpus"] == 1:
         changes["nccl"] = {}
     elif nccl.get("protocol") != "ll128":  # `unsafe` means nothing to the other protocols

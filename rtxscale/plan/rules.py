@@ -12,18 +12,25 @@ from typing import Any
 
 from rtxscale.devices.inventory import Inventory
 from rtxscale.nccl import knobs as nccl
+from rtxscale.plan.feasibility import memory_shortage
 from rtxscale.spec.cell import Cell
-from rtxscale.spec.workload import VisionWorkload
+from rtxscale.spec.workload import CUDA_GRAPH_MODES, LanguageWorkload
+
+HALF_PRECISIONS = ("fp16", "bf16")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Site:
-    """What the rules need to know about the machines: `workers` in all and on the largest node (GPUs, or CPUs)."""
+    """What the rules need to know about the machines: `workers` in all and on the largest node (GPUs, or CPUs).
+
+    `memory_mib` is that of the smallest GPU, None on CPUs or where a GPU's is not known.
+    """
 
     device: str
     workers: int
     largest_node: int
     nccl_version: tuple[int, int, int] | None
+    memory_mib: int | None = None
 
     @property
     def unit(self) -> str:
@@ -37,7 +44,19 @@ def site_of(inventory: Inventory, device: str) -> Site:
     versions = [node.nccl_version for node in inventory.nodes if node.gpus]
     known = [version for version in versions if version is not None]
     oldest = min(known) if device == "cuda" and known and len(known) == len(versions) else None
-    return Site(device=device, workers=sum(counts), largest_node=max(counts, default=0), nccl_version=oldest)
+    return Site(
+        device=device,
+        workers=sum(counts),
+        largest_node=max(counts, default=0),
+        nccl_version=oldest,
+        memory_mib=_smallest_memory(inventory) if device == "cuda" else None,
+    )
+
+
+def _smallest_memory(inventory: Inventory) -> int | None:
+    sizes = [gpu.memory_mib for gpu in inventory.gpus]
+    known = [size for size in sizes if size is not None]
+    return min(known) if known and len(known) == len(sizes) else None
 
 
 def too_few_workers(gpus: int, site: Site) -> str | None:
@@ -75,11 +94,49 @@ def precision_exists(cell: Cell, site: Site) -> str | None:
 def whole_buckets_under_compile(cell: Cell, site: Site) -> str | None:
     """torch.compile's DDP optimiser asserts a bucket cap of at least 1 MiB."""
     bucket = cell.ddp.bucket_mib
-    if not isinstance(cell.workload, VisionWorkload) or cell.workload.compile == "off" or isinstance(bucket, str):
+    if getattr(cell.workload, "compile", "off") == "off" or isinstance(bucket, str):
         return None
     if bucket >= 1:
         return None
     return f"ddp.bucket_mib {bucket:g} with torch.compile: the compiler needs at least 1"
+
+
+def attention_kernel_exists(cell: Cell, site: Site) -> str | None:
+    """PyTorch has two attention kernels on CPU; on GPUs two of its four compute in half precision only."""
+    workload = cell.workload
+    if not isinstance(workload, LanguageWorkload):
+        return None
+    if site.device == "cpu":
+        missing = workload.attention in ("efficient", "cudnn")
+        return f"attention {workload.attention} does not exist on CPU; use auto, flash or math" if missing else None
+    if workload.attention not in ("flash", "cudnn") or workload.precision in HALF_PRECISIONS:
+        return None
+    return f"attention {workload.attention} needs precision fp16 or bf16; {workload.precision} has efficient and math"
+
+
+def sharding_takes_precision(cell: Cell, site: Site) -> str | None:
+    """Gradient scaling looks at gradients rank by rank; ranks of FSDP would skip different steps."""
+    workload = cell.workload
+    if not isinstance(workload, LanguageWorkload) or workload.parallel != "fsdp" or workload.precision != "fp16":
+        return None
+    return "precision fp16 with parallel fsdp is not supported: gradients are scaled whole; use bf16"
+
+
+def graphs_keep_addresses(cell: Cell, site: Site) -> str | None:
+    """CUDA graphs replay fixed addresses: FSDP moves the weights, and accumulation outlives the graph's gradients."""
+    workload = cell.workload
+    if site.device != "cuda" or not isinstance(workload, LanguageWorkload) or workload.compile not in CUDA_GRAPH_MODES:
+        return None
+    if workload.parallel == "fsdp":
+        return f"compile {workload.compile} uses CUDA graphs, which parallel fsdp does not allow; use compile default"
+    if workload.accumulation > 1:
+        return f"compile {workload.compile} uses CUDA graphs, which accumulation does not allow; use compile default"
+    return None
+
+
+def fits_in_memory(cell: Cell, site: Site) -> str | None:
+    """What the model of its memory says is clearly too large is not tried."""
+    return None if site.memory_mib is None else memory_shortage(cell, site.memory_mib)
 
 
 def warmup_has_room(cell: Cell, site: Site) -> str | None:
@@ -105,8 +162,12 @@ RULES_OF_CELLS: tuple[Callable[[Cell, Site], str | None], ...] = (
     two_ranks_for_collectives,
     precision_exists,
     whole_buckets_under_compile,
+    attention_kernel_exists,
+    sharding_takes_precision,
+    graphs_keep_addresses,
     warmup_has_room,
     nccl_allows,
+    fits_in_memory,
 )
 
 

@@ -6,6 +6,7 @@ Not the host or the GPUs: those are `telemetry.facts`. Caller: `run`, once per n
 from __future__ import annotations
 
 import platform
+from importlib.metadata import version
 
 import numpy
 import timm
@@ -24,6 +25,7 @@ def describe_software(device: str) -> list[dict[str, str]]:
         "torch": torch.__version__,
         "torch commit": torch.version.git_version,
         "timm": timm.__version__,
+        "transformers": version("transformers"),  # importing it takes seconds
         "numpy": numpy.__version__,
         "CUDA of torch": torch.version.cuda or UNKNOWN,
     }

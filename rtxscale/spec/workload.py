@@ -15,6 +15,11 @@ from rtxscale.spec.section import PositiveFloat, PositiveInt, Section, Several
 Precision = Literal["fp32", "tf32", "fp16", "bf16"]
 CompileMode = Literal["off", "default", "reduce-overhead", "max-autotune"]
 Operation = Literal["all_reduce", "reduce_scatter", "all_gather", "broadcast", "all_to_all"]
+DecoderSize = Literal["tiny", "125m", "350m", "1b", "7b", "13b"]
+AttentionKernel = Literal["auto", "flash", "efficient", "math", "cudnn"]
+
+CUDA_GRAPH_MODES = ("reduce-overhead", "max-autotune")
+"""Modes of torch.compile that use CUDA graphs on GPUs."""
 
 
 class VisionWorkload(Section):
@@ -41,6 +46,37 @@ class VisionWorkload(Section):
         return f"{self.kind}/{self.model}"
 
 
+class LanguageWorkload(Section):
+    """Pre-train a Llama-shaped decoder with AdamW on random tokens that stay on the device."""
+
+    kind: Literal["language"]
+    size: DecoderSize = Field("125m", description="Name of a shape in `models.shapes`; weights are random.")
+    context: Annotated[int, Field(ge=2, le=1_048_576)] = Field(2048, description="Tokens in a sequence.")
+    batch_per_gpu: PositiveInt | None = Field(
+        None, description="Sequences per GPU and micro-step; the weak study's constant."
+    )
+    global_batch: PositiveInt | None = Field(
+        None, description="Sequences of all GPUs per micro-step; the strong study's constant."
+    )
+    accumulation: PositiveInt = Field(1, description="Micro-steps whose gradients are added up for one update.")
+    checkpointing: Literal["off", "on"] = Field("off", description="Recompute each block's activations in backward.")
+    attention: AttentionKernel = Field("auto", description="The one kernel allowed; auto leaves the choice to PyTorch.")
+    precision: Precision = Field("bf16", description="fp32, tf32 (fp32 with TF32 matmuls), fp16 with scaling, bf16.")
+    compile: CompileMode = Field("off", description="torch.compile mode, or off.")
+    parallel: Literal["ddp", "fsdp"] = Field("ddp", description="ddp: whole model on each GPU; fsdp: sharded (FSDP2).")
+    reshard_after_forward: bool = Field(True, description="fsdp only: free gathered weights between the passes.")
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        """What a session cannot swap while warm: the model itself."""
+        return (self.kind, self.size)
+
+    @property
+    def label(self) -> str:
+        """How tables name it, such as `language/1b`."""
+        return f"{self.kind}/{self.size}"
+
+
 class CollectivesWorkload(Section):
     """Time raw collectives over message sizes; it has bandwidths, no throughput and no efficiency."""
 
@@ -62,7 +98,7 @@ class CollectivesWorkload(Section):
         return self.kind
 
 
-Workload = Annotated[VisionWorkload | CollectivesWorkload, Field(discriminator="kind")]
+Workload = Annotated[VisionWorkload | LanguageWorkload | CollectivesWorkload, Field(discriminator="kind")]
 
 
 class CollectivesProbe(Section):

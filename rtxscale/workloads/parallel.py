@@ -1,16 +1,22 @@
-"""How a model is spread over ranks, and what that really built: DDP and its bucket layout.
+"""How a model is spread over ranks, and what that really built: DDP and its bucket layout, FSDP and its shards.
 
-Not a training loop. Callers: the workloads that train a model. FSDP and ZeRO will stand beside DDP here.
+Not a training loop. Callers: the workloads that train a model. ZeRO will stand beside them here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+import torch
+import torch.distributed as dist
 from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
+from rtxscale.nccl.attest import Attested, Verdict
 from rtxscale.workloads.protocol import Bucket, Context
 
 
@@ -24,6 +30,49 @@ def data_parallel(model: nn.Module, context: Context) -> nn.Module:
     device_ids = None if context.device.index is None else [context.device.index]
     return DistributedDataParallel(
         model, device_ids=device_ids, process_group=context.group, bucket_cap_mb=context.bucket_mib
+    )
+
+
+def fully_sharded(
+    model: nn.Module,
+    blocks: Iterable[nn.Module],
+    group: dist.ProcessGroup,
+    *,
+    device: torch.device,
+    block_dtype: torch.dtype | None,
+    reshard_after_forward: bool,
+) -> None:
+    """Shard the model in place with FSDP2: each block by itself, the rest as one group. Once in a model's life.
+
+    Blocks are gathered in `block_dtype`, everything else and all gradients in fp32, and inputs are left as they are, so
+    that a step computes what it does under DDP and autocast.
+    """
+    mesh = DeviceMesh.from_group(group, device.type)
+    policy = MixedPrecisionPolicy(param_dtype=block_dtype, reduce_dtype=torch.float32, cast_forward_inputs=False)
+    for block in blocks:
+        fully_shard(block, mesh=mesh, mp_policy=policy, reshard_after_forward=reshard_after_forward)
+    fully_shard(model, mesh=mesh)
+
+
+def attest_parallel(requested: str, model: nn.Module, world: int) -> Attested:
+    """How the model is spread, seen from its wrap and from where its parameters lie."""
+    wrapped = getattr(model, "_orig_mod", model)
+    parameters = list(wrapped.parameters())
+    sharded = sum(isinstance(parameter, DTensor) for parameter in parameters)
+    if isinstance(wrapped, DistributedDataParallel):
+        kind, observed = "ddp", "ddp"
+    elif sharded:
+        kind = "fsdp" if sharded == len(parameters) else "partly sharded"
+        observed = f"{kind}, {sharded} of {len(parameters)} parameters sharded"
+    else:
+        kind, observed = "none", "one whole model"
+    verdict = Verdict.HONOURED if kind == requested else Verdict.REFUTED
+    return Attested(
+        subject="workload.parallel",
+        requested=requested,
+        observed=observed,
+        verdict=verdict if world > 1 else Verdict.NOT_APPLICABLE,
+        evidence="type of the wrap and of the parameters",
     )
 
 

@@ -6,10 +6,12 @@ Caller: `rank.trial`. A kind that the spec knows must have a line here; a test c
 from __future__ import annotations
 
 from rtxscale.workloads.collectives import Collectives
+from rtxscale.workloads.language import Language
 from rtxscale.workloads.protocol import Workload
 from rtxscale.workloads.vision import Vision
 
 IMPLEMENTATIONS: dict[str, Workload] = {
     "vision": Vision(),
+    "language": Language(),
     "collectives": Collectives(),
 }

@@ -16,14 +16,14 @@ from torch.nn import functional
 
 from rtxscale.nccl.attest import Attested, Verdict
 from rtxscale.spec.workload import VisionWorkload
+from rtxscale.workloads.compilation import attest_compile, begin_step, forget_compiled
 from rtxscale.workloads.parallel import bucket_layout, data_parallel
+from rtxscale.workloads.precision import attest_precision, autocast, set_precision
 from rtxscale.workloads.protocol import Bucket, Context
 
 SEED = 1234
 LEARNING_RATE = 0.01
 MOMENTUM = 0.9
-AUTOCAST = {"fp16": torch.float16, "bf16": torch.bfloat16}
-CUDA_GRAPH_MODES = frozenset({"reduce-overhead", "max-autotune"})
 
 
 @dataclass(frozen=True)
@@ -43,9 +43,9 @@ class Vision:
         workload = context.workload
         if not isinstance(workload, VisionWorkload):
             raise TypeError(f"found workload {workload.kind}, expected vision")
-        _set_precision(workload.precision)
+        set_precision(workload.precision)
         if workload.compile != "off":
-            _forget_compiled()
+            forget_compiled()
         model = _restored_model(workload, context)
         return VisionTraining(workload, context, model)
 
@@ -75,10 +75,8 @@ class VisionTraining:
 
     def step(self) -> float:
         """Forward, backward and update; images are resident, so input takes no time."""
-        if self._workload.compile in CUDA_GRAPH_MODES:
-            torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]  # untyped in torch
-        dtype = AUTOCAST.get(self._workload.precision)
-        with torch.autocast(self._device.type, dtype=dtype, enabled=dtype is not None):
+        begin_step(self._workload.compile)
+        with autocast(self._workload.precision, self._device):
             output = self._model(self._images)
             loss = functional.cross_entropy(output, self._labels)
         self._scaler.scale(loss).backward()  # type: ignore[no-untyped-call]  # untyped in torch
@@ -99,9 +97,9 @@ class VisionTraining:
 
     def attest(self) -> tuple[Attested, ...]:
         """Precision, compilation and cuDNN's choice of algorithms."""
-        rows = [_attest_precision(self._workload.precision, self._output_dtype, self._device)]
+        rows = [attest_precision(self._workload.precision, self._output_dtype, self._device)]
         if self._workload.compile != "off":
-            rows.append(_attest_compile(self._workload.compile))
+            rows.append(attest_compile(self._workload.compile))
         if self._device.type == "cuda":
             rows.append(_attest_cudnn())
         return tuple(rows)
@@ -112,7 +110,7 @@ class VisionTraining:
         self._model = self._loss = None
         self._images = self._labels = torch.empty(0)
         if self._workload.compile != "off":
-            _forget_compiled()
+            forget_compiled()
 
 
 def _restored_model(workload: VisionWorkload, context: Context) -> nn.Module:
@@ -155,53 +153,6 @@ def _batch(workload: VisionWorkload, batch: int, context: Context) -> tuple[torc
     labels = torch.randint(workload.classes, (batch,), device=context.device, generator=generator)
     layout = torch.channels_last if workload.channels_last else torch.contiguous_format
     return images.contiguous(memory_format=layout), labels
-
-
-def _set_precision(precision: str) -> None:
-    """TF32 off for fp32 only: under autocast and tf32, what is left in fp32 may use it. Shapes are fixed: benchmark."""
-    torch.backends.cuda.matmul.allow_tf32 = precision != "fp32"
-    torch.backends.cudnn.allow_tf32 = precision != "fp32"
-    torch.backends.cudnn.benchmark = True
-
-
-def _forget_compiled() -> None:
-    """Reset dynamo: without it a new DDP wrap silently keeps the graphs, and so the buckets, of an old one."""
-    torch._dynamo.reset()
-    torch._dynamo.utils.counters.clear()
-
-
-def _attest_precision(requested: str, output: torch.dtype | None, device: torch.device) -> Attested:
-    """Compare the precision asked for with the model output's element type and the TF32 switches."""
-    tf32 = torch.backends.cuda.matmul.allow_tf32 and torch.backends.cudnn.allow_tf32
-    full = "tf32" if tf32 and device.type == "cuda" else "fp32"
-    observed = {torch.float16: "fp16", torch.bfloat16: "bf16", torch.float32: full}.get(output) if output else None
-    if requested == "tf32" and device.type != "cuda":
-        verdict = Verdict.NOT_APPLICABLE
-    elif observed is None:
-        verdict = Verdict.NOT_ATTESTED
-    else:
-        verdict = Verdict.HONOURED if observed == requested else Verdict.REFUTED
-    return Attested(
-        subject="workload.precision",
-        requested=requested,
-        observed=observed,
-        verdict=verdict,
-        evidence="element type of the model's output; TF32 switches, which exist on GPUs only",
-    )
-
-
-def _attest_compile(requested: str) -> Attested:
-    """Whether dynamo compiled anything, and how often it gave up in between."""
-    counters = torch._dynamo.utils.counters
-    graphs = counters["stats"]["unique_graphs"]
-    breaks = sum(counters["graph_break"].values())
-    return Attested(
-        subject="workload.compile",
-        requested=requested,
-        observed=f"{graphs} graphs, {breaks} graph breaks",
-        verdict=Verdict.HONOURED if graphs else Verdict.REFUTED,
-        evidence="torch._dynamo counters",
-    )
 
 
 def _attest_cudnn() -> Attested:

@@ -14,6 +14,7 @@ from rtxscale.workloads.protocol import Context
 from rtxscale.workloads.registry import IMPLEMENTATIONS
 
 SMALL = {"model": "test_resnet", "image_size": 32, "classes": 10, "batch_per_gpu": 2}
+TINY = {"size": "tiny", "context": 16, "batch_per_gpu": 2, "precision": "fp32"}
 WORKLOADS = {
     "vision fp32": {"kind": "vision", "precision": "fp32", **SMALL},
     "vision tf32": {"kind": "vision", "precision": "tf32", **SMALL},
@@ -22,8 +23,17 @@ WORKLOADS = {
     "vision contiguous": {"kind": "vision", "precision": "fp32", "channels_last": False, **SMALL},
     "vision global": {"kind": "vision", "precision": "fp32", **SMALL, "batch_per_gpu": None, "global_batch": 2},
     "transformer": {"kind": "vision", "precision": "fp32", **SMALL, "model": "test_vit", "image_size": 64},
+    "language": {"kind": "language", **TINY},
+    "language bf16": {"kind": "language", **TINY, "precision": "bf16"},
+    "language fp16": {"kind": "language", **TINY, "precision": "fp16"},
+    "language fsdp": {"kind": "language", **TINY, "parallel": "fsdp"},
+    "language all": {"kind": "language", **TINY, "accumulation": 2, "checkpointing": "on", "attention": "flash"},
     "collectives": {"kind": "collectives", "sizes_mib": [0.01], "operations": ["all_reduce"]},
 }
+
+
+WORK = {"language": 32, "language bf16": 32, "language fp16": 32, "language fsdp": 32, "language all": 64}
+"""Tokens per step; the images of the others are two."""
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +74,7 @@ def test_it_steps_tells_its_loss_and_can_be_closed_twice(name, group):
     assert all(wait >= 0 for wait in waits)
     loss = running.loss()
     assert loss is None or 0 < loss < 20
-    assert running.work_per_step is None or running.work_per_step == 2
+    assert running.work_per_step is None or running.work_per_step == WORK.get(name, 2)
     assert running.unit
     assert isinstance(running.buckets(), tuple)
     assert all(row.verdict in set(Verdict) for row in running.attest())

@@ -61,7 +61,10 @@ def test_bandwidth_agrees_with_nccl_tests(tables, transport, size_mib):
 
 
 def test_channels_reach_nccl(tables):
-    found = [means(tables, 512, nccl_algorithm="auto", nccl_channels=count, nccl_p2p="auto") for count in ("1", "2", "4", "8")]
+    found = [
+        means(tables, 512, nccl_algorithm="auto", nccl_channels=count, nccl_p2p="auto")
+        for count in ("1", "2", "4", "8")
+    ]
     assert found == pytest.approx([20.9, 41.5, 82.3, 158], rel=0.03)
 
 

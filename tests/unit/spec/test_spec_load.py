@@ -198,7 +198,7 @@ def test_everything_wrong_is_reported_at_once_in_file_order():
 
 def test_every_missing_field_is_named():
     assert {problem.path for problem in problems("visits: 2\n")} == {"name", "question", "study", "workload", "axes"}
-    assert only(GOOD.replace("kind: vision, ", "")).expected == "vision or collectives"
+    assert only(GOOD.replace("kind: vision, ", "")).expected == "vision, language or collectives"
 
 
 def test_nothing_is_interpreted():

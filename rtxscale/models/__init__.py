@@ -1,0 +1,1 @@
+"""Shapes of the models that are trained, and the memory they need; pure."""

@@ -1,0 +1,172 @@
+"""GPU memory that training a decoder needs, in bytes, from its shape and settings alone.
+
+A lower figure: what PyTorch holds in tensors, without the CUDA context, NCCL's buffers, fragmentation and the kernels'
+scratch space. Activations are what autograd keeps for transformers' Llama under autocast; a test counts the same
+tensors on a real model. Callers: `plan.feasibility`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from rtxscale.models.shapes import DecoderShape
+
+GIB = 1024**3
+FULL = 4
+"""Bytes of an fp32 number: weights, gradients and optimizer states are kept in it under every precision."""
+LOW = 2
+"""Bytes of an fp16 or bf16 number."""
+ADAM_STATES = 2
+"""AdamW keeps two numbers per parameter (Loshchilov and Hutter 2019, arXiv:1711.05101, algorithm 2)."""
+GATHERED_BLOCKS = 2
+"""Blocks that FSDP holds whole at a time: the one at work and the one fetched ahead (FSDP2, implicit prefetch)."""
+LOGITS_COPIES = 3
+"""fp32 numbers per logit when backward starts: log-softmax, its gradient, the logits' gradient."""
+LOW_PRECISIONS = frozenset({"fp16", "bf16"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecoderTraining:
+    """What decides the memory; `sequences` per GPU and micro-step, `context` in tokens."""
+
+    shape: DecoderShape
+    context: int
+    sequences: int
+    accumulation: int = 1
+    checkpointing: bool = False
+    attention: str = "auto"
+    precision: str = "bf16"
+    parallel: str = "ddp"
+    reshard_after_forward: bool = True
+    world: int = 1
+
+    @property
+    def tokens(self) -> int:
+        """Tokens per GPU and micro-step."""
+        return self.sequences * self.context
+
+    @property
+    def low(self) -> bool:
+        """Whether matrices are multiplied in fp16 or bf16."""
+        return self.precision in LOW_PRECISIONS
+
+    @property
+    def sharded(self) -> bool:
+        """Whether the states are spread over the GPUs."""
+        return self.parallel == "fsdp" and self.world > 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Memory:
+    """Bytes on one GPU, by what they are for."""
+
+    weights: float
+    gradients: float
+    optimizer: float
+    buckets: float
+    copies: float
+    """Weights in low precision, and weights that FSDP has gathered."""
+    activations: float
+    logits: float
+    gradients_at_loss: float
+    """Gradients that are there when backward starts: those of earlier micro-steps."""
+
+    @property
+    def at_loss(self) -> float:
+        """Bytes when backward starts: all activations and no new gradients."""
+        states = self.weights + self.optimizer + self.buckets + self.gradients_at_loss
+        return states + self.copies + self.activations + self.logits
+
+    @property
+    def at_update(self) -> float:
+        """Bytes when the optimizer runs: all gradients and no activations."""
+        return self.weights + self.optimizer + self.buckets + self.gradients
+
+    @property
+    def peak(self) -> float:
+        """The larger of the two; in between, activations go as gradients come."""
+        return max(self.at_loss, self.at_update)
+
+
+def memory_of(training: DecoderTraining) -> Memory:
+    """Bytes on one GPU.
+
+    Source: states 4 + 4 + 8 bytes per parameter, divided by the world under FSDP: Rajbhandari et al., ZeRO (2020),
+    arXiv:1910.02054, sections 3.1 and 5, with gradients in fp32. DDP's buckets are a second copy of the gradients
+    unless `gradient_as_bucket_view` is set (torch, DistributedDataParallel).
+    """
+    shares = training.world if training.sharded else 1
+    state = FULL * training.shape.parameters / shares
+    replicated = training.world > 1 and not training.sharded
+    return Memory(
+        weights=state,
+        gradients=state,
+        optimizer=ADAM_STATES * state,
+        buckets=state if replicated else 0.0,
+        copies=weight_copies(training),
+        activations=activations(training),
+        logits=LOGITS_COPIES * FULL * training.tokens * training.shape.vocab,
+        gradients_at_loss=state if training.accumulation > 1 else 0.0,
+    )
+
+
+def weight_copies(training: DecoderTraining) -> float:
+    """Bytes of weights beside the fp32 ones: autocast's cache of matrices, or what FSDP gathers.
+
+    FSDP gathers blocks in the precision they compute in and everything else in fp32 (`workloads.parallel`).
+    """
+    shape = training.shape
+    head = LOW * shape.vocab * shape.hidden if training.low else 0
+    if not training.sharded:
+        return head + (LOW * shape.layers * shape.block_matrices if training.low else 0)
+    blocks = min(GATHERED_BLOCKS, shape.layers) if training.reshard_after_forward else shape.layers
+    each = (LOW if training.low else FULL) * shape.block_parameters
+    return head + FULL * shape.outer_parameters + blocks * each
+
+
+def activations(training: DecoderTraining) -> float:
+    """Bytes that autograd keeps from forward to backward, logits left out.
+
+    With checkpointing a block keeps its fp32 input only, and one block at a time has all of its own (Chen et al. 2016,
+    arXiv:1604.06174).
+    """
+    shape = training.shape
+    block = block_activations(training)
+    outer = training.tokens * shape.hidden * (2 * FULL + (LOW if training.low else FULL))
+    if not training.checkpointing:
+        return outer + shape.layers * block
+    return outer + shape.layers * FULL * shape.hidden * training.tokens + block
+
+
+def block_activations(training: DecoderTraining) -> float:
+    """Bytes that one block keeps.
+
+    Source: the operations of transformers' LlamaDecoderLayer, counted as in Korthikanti et al. (2022),
+    arXiv:2205.05198, section 4.1. In fp32: input and normalised input of both norms. In the matrices' precision: the
+    inputs of all matrices, of SiLU and of the gate's product; autocast converts an input anew for each of its readers.
+    """
+    shape, item = training.shape, LOW if training.low else FULL
+    norms = 4 * FULL * shape.hidden + 2 * FULL
+    matrix_inputs = (6 if training.low else 3) * item * shape.hidden
+    feed_forward = 4 * item * shape.ffn
+    return training.tokens * (norms + matrix_inputs + feed_forward + attention_activations(training))
+
+
+def attention_activations(training: DecoderTraining) -> float:
+    """Bytes per token that the attention kernel keeps, its output left out.
+
+    The fused kernels keep query, key, value and one number per head (Dao et al., FlashAttention (2022),
+    arXiv:2205.14135, section 3.1); `efficient` takes the keys and values of grouped heads repeated. `math` works in
+    fp32 on repeated heads and keeps the whole matrix of scores.
+    """
+    shape, item = training.shape, LOW if training.low else FULL
+    if training.attention == "math":
+        return FULL * (3 * shape.hidden + shape.heads * training.context)
+    keys = shape.hidden if training.attention == "efficient" else shape.kv_hidden
+    return item * (shape.hidden + 2 * keys) + FULL * shape.heads
+
+
+def smallest_world(training: DecoderTraining, limit: float, most: int) -> int | None:
+    """The fewest GPUs, up to `most`, on which the peak stays within `limit` bytes; None when it never does."""
+    worlds = range(1, most + 1)
+    return next((world for world in worlds if memory_of(replace(training, world=world)).peak <= limit), None)

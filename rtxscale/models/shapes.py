@@ -1,0 +1,78 @@
+"""Decoder language models in named sizes: their shape and how many parameters that makes.
+
+Pure numbers, no torch: `workloads.decoder` builds these shapes, `models.memory` counts their bytes. Every one is a
+Llama: RMSNorm, rotary positions, gated feed-forward, no biases, input and output embedding not tied.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+LLAMA_2 = "Touvron et al., Llama 2 (2023), arXiv:2307.09288; configuration of Llama-2-hf"
+GPT_3 = "Brown et al., GPT-3 (2020), arXiv:2005.14165, table 2.1: layers, width, heads; feed-forward 8/3 of the width"
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecoderShape:
+    """A Llama's shape; `kv_heads` below `heads` is grouped-query attention."""
+
+    layers: int
+    hidden: int
+    heads: int
+    kv_heads: int
+    ffn: int
+    vocab: int
+    source: str
+
+    @property
+    def head_size(self) -> int:
+        """Width of one attention head."""
+        return self.hidden // self.heads
+
+    @property
+    def kv_hidden(self) -> int:
+        """Width of all key heads together; the value heads' is the same."""
+        return self.kv_heads * self.head_size
+
+    @property
+    def block_matrices(self) -> int:
+        """Weights of one block's matrices: query and output, key and value, three of the feed-forward."""
+        return 2 * self.hidden * (self.hidden + self.kv_hidden) + 3 * self.hidden * self.ffn
+
+    @property
+    def block_parameters(self) -> int:
+        """Parameters of one block, its two norms included."""
+        return self.block_matrices + 2 * self.hidden
+
+    @property
+    def outer_parameters(self) -> int:
+        """Parameters outside the blocks: input embedding, final norm, output embedding."""
+        return 2 * self.vocab * self.hidden + self.hidden
+
+    @property
+    def parameters(self) -> int:
+        """All parameters.
+
+        >>> SIZES["7b"].parameters
+        6738415616
+        """
+        return self.layers * self.block_parameters + self.outer_parameters
+
+
+SIZES = {
+    "tiny": DecoderShape(layers=2, hidden=64, heads=4, kv_heads=2, ffn=176, vocab=256, source="made up, for tests"),
+    "125m": DecoderShape(layers=12, hidden=768, heads=12, kv_heads=12, ffn=2048, vocab=32000, source=GPT_3),
+    "350m": DecoderShape(layers=24, hidden=1024, heads=16, kv_heads=16, ffn=2816, vocab=32000, source=GPT_3),
+    "1b": DecoderShape(
+        layers=22,
+        hidden=2048,
+        heads=32,
+        kv_heads=4,
+        ffn=5632,
+        vocab=32000,
+        source="Zhang et al., TinyLlama (2024), arXiv:2401.02385",
+    ),
+    "7b": DecoderShape(layers=32, hidden=4096, heads=32, kv_heads=32, ffn=11008, vocab=32000, source=LLAMA_2),
+    "13b": DecoderShape(layers=40, hidden=5120, heads=40, kv_heads=40, ffn=13824, vocab=32000, source=LLAMA_2),
+}
+"""Shapes by name. Names are those of the classes: 125m and 350m hold a little more, as the embeddings are not tied."""

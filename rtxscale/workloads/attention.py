@@ -1,0 +1,101 @@
+"""Which attention kernel PyTorch may use, and which one it did use.
+
+`scaled_dot_product_attention` chooses among its kernels; `attention_kernel` leaves it one. What ran is read from the
+autograd graph of a real step. Caller: `workloads.language`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from torch.autograd.graph import Node
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.functional import scaled_dot_product_attention
+
+from rtxscale.nccl.attest import Attested, Verdict
+
+BACKENDS = {
+    "flash": SDPBackend.FLASH_ATTENTION,
+    "efficient": SDPBackend.EFFICIENT_ATTENTION,
+    "math": SDPBackend.MATH,
+    "cudnn": SDPBackend.CUDNN_ATTENTION,
+}
+BACKWARD_NODES = {
+    "ScaledDotProductFlashAttention": "flash",
+    "ScaledDotProductEfficientAttention": "efficient",
+    "ScaledDotProductCudnnAttention": "cudnn",
+    "SafeSoftmax": "math",
+    "Softmax": "math",
+}
+"""How the backward nodes of each kernel begin; `math` is a softmax of its own between matrix products."""
+REPEATED_HEADS = "repeated_heads"
+
+
+def attention_kernel(requested: str) -> AbstractContextManager[Any]:
+    """Allow this kernel only; PyTorch raises where it cannot run. Must span backward too, which may recompute."""
+    return nullcontext() if requested == "auto" else sdpa_kernel(BACKENDS[requested])
+
+
+def repeated_heads(
+    module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attention_mask: Any, **options: Any
+) -> tuple[torch.Tensor, None]:
+    """Attention of transformers for the kernel that knows no grouped heads: keys and values repeated beforehand.
+
+    Tensors are (batch, head, token, width), the result (batch, token, head, width).
+    """
+    groups = query.shape[1] // key.shape[1]
+    output = scaled_dot_product_attention(
+        query,
+        key.repeat_interleave(groups, dim=1),
+        value.repeat_interleave(groups, dim=1),
+        attn_mask=attention_mask,
+        is_causal=attention_mask is None,
+        scale=options.get("scaling"),
+    )
+    return output.transpose(1, 2).contiguous(), None
+
+
+def kernels_in(loss: torch.Tensor) -> tuple[str, ...]:
+    """Attention kernels that backward from `loss` will run through, sorted; a compiled graph does not name them."""
+    starts = tuple(f"{name}{end}" for name in BACKWARD_NODES for end in ("Backward", "ForCpuBackward"))
+    found = set()
+    for name in _names(loss):
+        if name.startswith(starts):
+            found.add(BACKWARD_NODES[name.partition("Backward")[0].removesuffix("ForCpu")])
+    return tuple(sorted(found))
+
+
+def _names(loss: torch.Tensor) -> Iterator[str]:
+    """Names of all nodes of the graph."""
+    waiting: list[Node | None] = [loss.grad_fn]
+    seen = set()
+    while waiting:
+        node = waiting.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        yield node.name()
+        waiting.extend(following for following, _ in node.next_functions)
+
+
+def attest_attention(requested: str, kernels: tuple[str, ...], *, stepped: bool) -> Attested:
+    """The kernel asked for against those seen; a compiled step names none, but may only have used what was allowed."""
+    evidence = "backward nodes of the first micro-step"
+    if kernels:
+        right = requested == "auto" or kernels == (requested,)
+        verdict = Verdict.HONOURED if right else Verdict.REFUTED
+    elif stepped and requested != "auto":
+        verdict, evidence = Verdict.HONOURED, "the compiled step ran with every other kernel forbidden"
+        kernels = (requested,)
+    else:
+        verdict, evidence = Verdict.NOT_ATTESTED, f"{evidence}: none can be told apart"
+    return Attested(
+        subject="workload.attention",
+        requested=requested,
+        observed=", ".join(kernels) or None,
+        verdict=verdict,
+        evidence=evidence,
+    )

@@ -1,0 +1,112 @@
+"""Decoder language models of transformers, from a shape alone: nothing is downloaded, weights are random.
+
+Models are built without memory, spread if asked, and only then filled, so that a model larger than one GPU is never
+whole on one. The same seed gives the same weights however they are spread. Caller: `workloads.language`.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.utils.checkpoint import checkpoint
+
+from rtxscale.models.shapes import DecoderShape
+from rtxscale.nccl.attest import Attested, Verdict
+from rtxscale.workloads.attention import REPEATED_HEADS, repeated_heads
+
+SEED = 1234
+SPREAD = 0.02
+"""Standard deviation of new weights, as in Llama's configuration (`initializer_range`)."""
+
+
+def build_decoder(shape: DecoderShape) -> Any:
+    """A transformers LlamaForCausalLM of this shape; on the meta device inside `torch.device("meta")`.
+
+    Its rotary positions know no longest context.
+    """
+    # Importing transformers takes seconds, which sessions of other workloads need not pay.
+    from transformers import AttentionInterface, LlamaConfig, LlamaForCausalLM
+    from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
+
+    AttentionInterface.register(REPEATED_HEADS, repeated_heads)
+    AttentionMaskInterface.register(REPEATED_HEADS, sdpa_mask)
+    config = LlamaConfig(
+        vocab_size=shape.vocab,
+        hidden_size=shape.hidden,
+        intermediate_size=shape.ffn,
+        num_hidden_layers=shape.layers,
+        num_attention_heads=shape.heads,
+        num_key_value_heads=shape.kv_heads,
+    )
+    return LlamaForCausalLM(config)
+
+
+def materialise(model: Any, device: torch.device) -> None:
+    """Give a model built without memory its place on the device, still without values; a sharded one its shards."""
+    model.to_empty(device=device)
+    rotary = model.model.rotary_emb
+    # Its frequencies are computed when it is built, which on the meta device leaves nothing.
+    with torch.device(device):
+        model.model.rotary_emb = type(rotary)(config=model.config)
+
+
+@torch.no_grad()
+def fill(model: nn.Module, device: torch.device) -> None:
+    """Draw all weights anew from `SEED`: matrices normal, norms one. One whole matrix at a time is on the device."""
+    generator = torch.Generator(device).manual_seed(SEED)
+    for parameter in model.parameters():
+        whole = torch.ones(parameter.shape, device=device)
+        if parameter.ndim > 1:
+            whole.normal_(0.0, SPREAD, generator=generator)
+        if isinstance(parameter, DTensor):
+            own = distribute_tensor(whole, parameter.device_mesh, parameter.placements, src_data_rank=None)
+            parameter.to_local().copy_(own.to_local())
+        else:
+            parameter.copy_(whole)
+
+
+def set_checkpointing(model: Any, wanted: bool) -> None:
+    """Recompute each block in backward, or not."""
+    for block in model.model.layers:
+        block.gradient_checkpointing = wanted
+        block._gradient_checkpointing_func = partial(checkpoint, use_reentrant=False)
+
+
+class ForwardCounter:
+    """How often the first block's attention has run forward, until it is stopped; not for compiled blocks."""
+
+    def __init__(self, model: Any) -> None:
+        """Begin to count."""
+        self.passes = 0
+        self._hook = model.model.layers[0].self_attn.register_forward_pre_hook(self._count)
+
+    def stop(self) -> None:
+        """Count no further; may be called again."""
+        self._hook.remove()
+
+    def _count(self, *_: Any) -> None:
+        self.passes += 1
+
+
+def attest_checkpointing(requested: str, passes: int | None, micro_steps: int) -> Attested:
+    """A checkpointed block runs forward twice in a micro-step, any other once; `passes` are those of the first step."""
+    observed = None if not passes else {micro_steps: "off", 2 * micro_steps: "on"}.get(passes, f"{passes} passes")
+    verdict = Verdict.NOT_ATTESTED
+    if observed is not None:
+        verdict = Verdict.HONOURED if observed == requested else Verdict.REFUTED
+    return Attested(
+        subject="workload.checkpointing",
+        requested=requested,
+        observed=observed,
+        verdict=verdict,
+        evidence="forward passes of the first block in the first step; not counted when compiled",
+    )
+
+
+def set_attention(model: Any, kernel: str) -> None:
+    """Have transformers call PyTorch's attention in the form that the kernel can take."""
+    model.config._attn_implementation = REPEATED_HEADS if kernel == "efficient" else "sdpa"

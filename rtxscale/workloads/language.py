@@ -1,0 +1,224 @@
+"""Pre-training of a decoder with AdamW on random tokens that stay on the device.
+
+Not a quality benchmark: the tokens are noise, every trial starts from the same weights. Under DDP the model is built
+once per session and filled anew for each trial; under FSDP it is built anew. Caller: `registry`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.nn.parallel import DistributedDataParallel
+
+from rtxscale.models.shapes import SIZES
+from rtxscale.nccl.attest import Attested
+from rtxscale.spec.workload import LanguageWorkload
+from rtxscale.workloads import decoder
+from rtxscale.workloads.attention import attention_kernel, attest_attention, kernels_in
+from rtxscale.workloads.compilation import attest_compile, begin_step, forget_compiled
+from rtxscale.workloads.parallel import attest_parallel, bucket_layout, data_parallel, fully_sharded
+from rtxscale.workloads.precision import AUTOCAST, attest_precision, autocast, set_precision
+from rtxscale.workloads.protocol import Bucket, Context
+
+LEARNING_RATE = 3e-4
+BETAS = (0.9, 0.95)
+WEIGHT_DECAY = 0.1
+
+
+@dataclass(frozen=True)
+class Resident:
+    """A whole model that outlives its trials."""
+
+    identity: tuple[str, ...]
+    model: Any
+
+
+class Language:
+    """Implements `kind: language`."""
+
+    def prepare(self, context: Context) -> LanguageTraining:
+        """Build or reuse the model, fill, spread and compile it, and put the tokens on the device."""
+        workload = context.workload
+        if not isinstance(workload, LanguageWorkload):
+            raise TypeError(f"found workload {workload.kind}, expected language")
+        set_precision(workload.precision)
+        if workload.compile != "off":
+            forget_compiled()
+        model = _sharded_model(workload, context) if _is_sharded(workload, context) else _whole_model(workload, context)
+        return LanguageTraining(workload, context, model.train())
+
+
+class LanguageTraining:
+    """A decoder in training; see `protocol.Running`."""
+
+    unit = "token"
+
+    def __init__(self, workload: LanguageWorkload, context: Context, model: Any) -> None:
+        """Wrap the model and draw this rank's tokens."""
+        self._workload = workload
+        self._device = context.device
+        self._world = context.world
+        self._micro_batches = draw_tokens(workload, context)
+        self.work_per_step: float | None = float(sum(tokens.numel() for tokens in self._micro_batches))
+        sharded = _is_sharded(workload, context)
+        self._wrapped = model if sharded else data_parallel(model, context)
+        # Blocks of a sharded model are compiled one by one, inside the hooks that gather them.
+        compiled = workload.compile != "off" and not sharded
+        self._model: Any = torch.compile(self._wrapped, mode=workload.compile) if compiled else self._wrapped
+        scaled = workload.precision == "fp16"
+        # Like SGD's, the fused step is not trusted with gradients that the scaler finds overflowing.
+        self._optimizer: Any = torch.optim.AdamW(
+            model.parameters(), lr=LEARNING_RATE, betas=BETAS, weight_decay=WEIGHT_DECAY, fused=not scaled
+        )
+        self._scaler = torch.amp.GradScaler(context.device.type, enabled=scaled)
+        self._loss: torch.Tensor | None = None
+        self._output_dtype: torch.dtype | None = None
+        self._kernels: tuple[str, ...] | None = None
+        self._micro_steps = len(self._micro_batches)
+        self._counter = None if workload.compile != "off" else decoder.ForwardCounter(model)
+
+    def step(self) -> float:
+        """All micro-steps and one update; tokens are resident, so input takes no time."""
+        begin_step(self._workload.compile)
+        losses = []
+        with attention_kernel(self._workload.attention):
+            for place, tokens in enumerate(self._micro_batches, start=1):
+                with self._reduction(last=place == self._micro_steps):
+                    losses.append(self._micro_step(tokens))
+        self._scaler.step(self._optimizer)
+        self._scaler.update()
+        self._optimizer.zero_grad(set_to_none=True)
+        self._loss = losses[0] if len(losses) == 1 else torch.stack(losses).sum()
+        if self._counter is not None:
+            self._counter.stop()
+        return 0.0
+
+    def _reduction(self, *, last: bool) -> AbstractContextManager[Any]:
+        """DDP adds gradients up locally until the last micro-step.
+
+        FSDP reduces after each one: between micro-steps it would otherwise keep the gradients of the whole model.
+        """
+        if last or not isinstance(self._wrapped, DistributedDataParallel):
+            return nullcontext()
+        silent: Callable[[], AbstractContextManager[Any]] = self._wrapped.no_sync
+        return silent()
+
+    def _micro_step(self, tokens: torch.Tensor) -> torch.Tensor:
+        """Forward and backward; this micro-batch's part of the step's loss."""
+        loss = self._part_of_loss(tokens)
+        if self._kernels is None:
+            self._kernels = kernels_in(loss)
+        self._scaler.scale(loss).backward()  # type: ignore[no-untyped-call]  # untyped in torch
+        return loss.detach()
+
+    def _part_of_loss(self, tokens: torch.Tensor) -> torch.Tensor:
+        """Cross entropy of the next token over the number of micro-steps; the logits are let go before backward."""
+        with autocast(self._workload.precision, self._device):
+            output = self._model(input_ids=tokens, labels=tokens, use_cache=False)
+        self._output_dtype = output.logits.dtype
+        loss: torch.Tensor = output.loss
+        return loss / self._micro_steps if self._micro_steps > 1 else loss
+
+    def loss(self) -> float | None:
+        """Mean cross entropy over the micro-steps of the latest step."""
+        return None if self._loss is None else float(self._loss)
+
+    def buckets(self) -> tuple[Bucket, ...]:
+        """DDP's bucket layout; none under FSDP."""
+        return bucket_layout(self._model)
+
+    def attest(self) -> tuple[Attested, ...]:
+        """Precision, attention kernel, checkpointing, spreading and compilation."""
+        passes = None if self._counter is None else self._counter.passes
+        rows = [
+            attest_precision(self._workload.precision, self._output_dtype, self._device),
+            attest_attention(self._workload.attention, self._kernels or (), stepped=self._loss is not None),
+            decoder.attest_checkpointing(self._workload.checkpointing, passes, self._micro_steps),
+        ]
+        if self._model is not None:
+            rows.append(attest_parallel(self._workload.parallel, self._model, self._world))
+        if self._workload.compile != "off":
+            rows.append(attest_compile(self._workload.compile))
+        return tuple(rows)
+
+    def close(self) -> None:
+        """Drop wrap, tokens, gradients, optimizer and compiled code; a whole bare model stays with the session."""
+        if self._optimizer is not None:
+            self._optimizer.zero_grad(set_to_none=True)
+        if self._counter is not None:
+            self._counter.stop()
+        self._optimizer = self._model = self._wrapped = self._loss = None
+        self._micro_batches = ()
+        if self._workload.compile != "off":
+            forget_compiled()
+
+
+def _is_sharded(workload: LanguageWorkload, context: Context) -> bool:
+    """Whether there is anybody to share with; one worker trains the whole model."""
+    return workload.parallel == "fsdp" and context.group is not None
+
+
+def _whole_model(workload: LanguageWorkload, context: Context) -> Any:
+    """The session's model with its first weights."""
+    kept: Resident | None = context.kept.get("language")
+    if kept is None or kept.identity != workload.identity:
+        kept = None
+        context.kept.pop("language", None)  # before the next one is built: both may not fit
+        with torch.device("meta"):
+            model = decoder.build_decoder(SIZES[workload.size])
+        decoder.materialise(model, context.device)
+        kept = context.kept["language"] = Resident(workload.identity, model)
+    model = kept.model
+    model.zero_grad(set_to_none=True)
+    decoder.set_checkpointing(model, workload.checkpointing == "on")
+    decoder.set_attention(model, workload.attention)
+    decoder.fill(model, context.device)
+    return model
+
+
+def _sharded_model(workload: LanguageWorkload, context: Context) -> Any:
+    """A new model, sharded before it takes up memory; a whole one that the session kept is given up for it.
+
+    Raises:
+        ValueError: there is only one worker.
+    """
+    if context.group is None:
+        raise ValueError(f"found {context.world} worker; FSDP shards over at least 2 workers")
+    context.kept.pop("language", None)
+    with torch.device("meta"):
+        model = decoder.build_decoder(SIZES[workload.size])
+    decoder.set_checkpointing(model, workload.checkpointing == "on")
+    decoder.set_attention(model, workload.attention)
+    blocks = list(model.model.layers)
+    if workload.compile != "off":
+        for block in blocks:
+            block.compile(mode=workload.compile)
+    fully_sharded(
+        model,
+        blocks,
+        context.group,
+        device=context.device,
+        block_dtype=AUTOCAST.get(workload.precision),
+        reshard_after_forward=workload.reshard_after_forward,
+    )
+    decoder.materialise(model, context.device)
+    decoder.fill(model, context.device)
+    return model
+
+
+def draw_tokens(workload: LanguageWorkload, context: Context) -> tuple[torch.Tensor, ...]:
+    """This rank's random tokens, one (sequence, token) tensor per micro-step.
+
+    The sequences of a step depend on their number alone, not on the ranks or micro-steps that share them.
+    """
+    batch = workload.batch_per_gpu or (workload.global_batch or context.world) // context.world
+    own = batch * workload.accumulation
+    generator = torch.Generator(context.device).manual_seed(decoder.SEED)
+    vocab, shape = SIZES[workload.size].vocab, (context.world * own, workload.context)
+    tokens = torch.randint(vocab, shape, device=context.device, generator=generator)
+    mine = tokens[context.rank * own : (context.rank + 1) * own].clone()
+    return torch.split(mine, batch)

@@ -1,0 +1,130 @@
+"""What the plan makes of a language model: settings that apply, cells that cannot run, memory that is not there."""
+
+import pytest
+from made_plans import cells, machine, plan
+
+from rtxscale.errors import PlanError
+from rtxscale.models.memory import memory_of
+from rtxscale.models.shapes import SIZES
+from rtxscale.plan.assume import assumed_inventory
+from rtxscale.plan.feasibility import training_of
+
+TINY = {"kind": "language", "size": "tiny", "context": 64, "batch_per_gpu": 2}
+
+
+def only_reason(axes, inventory, **workload):
+    with pytest.raises(PlanError) as caught:
+        plan(axes, inventory, workload=TINY | workload)
+    return str(caught.value)
+
+
+def test_both_batches_are_filled_in_and_sizes_share_no_session():
+    axes = {"gpus": [1, 2], "workload.size": ["tiny", "125m"]}
+    made = plan(axes, machine(gpus=2), workload={"kind": "language", "context": 64, "batch_per_gpu": 2})
+    assert {(c.gpus, c.workload.batch_per_gpu, c.workload.global_batch) for c in cells(made)} == {(1, 2, 2), (2, 2, 4)}
+    assert {session.key.workload for session in made.sessions} == {("language", "tiny"), ("language", "125m")}
+
+
+def test_contexts_checkpointing_and_sharding_share_a_warm_session():
+    axes = {
+        "gpus": [2],
+        "workload.context": [64, 128],
+        "workload.checkpointing": ["off", "on"],
+        "workload.parallel": ["ddp", "fsdp"],
+    }
+    made = plan(axes, machine(gpus=2), workload={"kind": "language", "size": "tiny", "batch_per_gpu": 2}, visits=1)
+    assert len(made.sessions) == 1
+    assert len(made.trials) == 8
+
+
+def test_buckets_are_ddps_alone():
+    axes = {"gpus": [1, 2], "ddp.bucket_mib": [1, 25], "workload.parallel": ["ddp", "fsdp"]}
+    made = plan(axes, machine(gpus=2), workload=TINY)
+    buckets = {(c.workload.parallel, c.ddp.bucket_mib) for c in cells(made) if c.gpus == 2}
+    assert buckets == {("ddp", 1.0), ("ddp", 25.0), ("ddp", "auto"), ("fsdp", "auto")}
+    assert any("ddp.* does not apply to parallel fsdp" in note for note in made.notes)
+    assert any("one worker is the whole model" in note for note in made.notes)
+
+
+def test_resharding_is_fsdps_alone():
+    axes = {"gpus": [2], "workload.parallel": ["ddp", "fsdp"], "workload.reshard_after_forward": [True, False]}
+    made = plan(axes, machine(gpus=2), workload=TINY)
+    seen = sorted((c.workload.parallel, c.workload.reshard_after_forward) for c in cells(made))
+    assert seen == [("ddp", True), ("fsdp", False), ("fsdp", True)]
+
+
+@pytest.mark.parametrize("kernel", ["efficient", "cudnn"])
+def test_kernels_of_gpus_do_not_exist_on_cpu(kernel):
+    assert f"attention {kernel} does not exist on CPU" in only_reason(
+        {"gpus": [1]}, machine(), attention=kernel, precision="fp32"
+    )
+
+
+@pytest.mark.parametrize("kernel", ["flash", "cudnn"])
+def test_half_precision_kernels_refuse_fp32_on_gpus(kernel):
+    assert "needs precision fp16 or bf16" in only_reason(
+        {"gpus": [1]}, machine(gpus=1), attention=kernel, precision="fp32"
+    )
+    assert plan({"gpus": [1]}, machine(gpus=1), workload=TINY | {"attention": kernel}).trials
+
+
+def test_scaled_gradients_are_not_sharded():
+    assert "use bf16" in only_reason({"gpus": [2]}, machine(gpus=2), parallel="fsdp", precision="fp16")
+
+
+@pytest.mark.parametrize("setting", [{"parallel": "fsdp"}, {"accumulation": 2}])
+def test_cuda_graphs_go_neither_with_fsdp_nor_with_accumulation(setting):
+    reason = only_reason({"gpus": [2]}, machine(gpus=2), compile="reduce-overhead", **setting)
+    assert "uses CUDA graphs" in reason
+    assert plan({"gpus": [2]}, machine(gpus=2), workload=TINY | setting | {"compile": "default"}).trials
+
+
+def test_a_model_far_too_large_is_dropped_with_what_would_fit():
+    workload = {"kind": "language", "size": "7b", "context": 4096, "batch_per_gpu": 1}
+    axes = {"gpus": [1, 4], "workload.parallel": ["ddp", "fsdp"], "workload.checkpointing": ["off", "on"]}
+    made = plan(axes, assumed_inventory("4x RTX PRO 5000 72 GB"), workload=workload)
+    assert {(c.gpus, c.workload.parallel, c.workload.checkpointing) for c in cells(made)} == {
+        (4, "fsdp", "off"),
+        (4, "fsdp", "on"),
+    }
+    whole = next(
+        item for item in made.dropped if item.axes["gpus"] == 1 and item.axes["workload.checkpointing"] == "on"
+    )
+    assert whole.rule == "fits_in_memory"
+    assert whole.reason == "needs about 100 GiB per GPU, has 72; fits from 2 GPUs with fsdp"
+
+
+def test_checkpointing_is_advised_where_it_saves_gpus():
+    workload = {"kind": "language", "size": "13b", "context": 8192, "batch_per_gpu": 4, "parallel": "fsdp"}
+    with pytest.raises(PlanError, match=r"or \d+ GPUs with fsdp and checkpointing|from \d+ GPUs with fsdp and check"):
+        plan({"gpus": [2]}, assumed_inventory("2x H200"), workload=workload)
+
+
+def test_what_no_sharding_can_hold_is_said():
+    workload = {"kind": "language", "size": "1b", "context": 1_000_000, "batch_per_gpu": 8}
+    with pytest.raises(PlanError, match="does not fit at this batch and context, however sharded"):
+        plan({"gpus": [1]}, machine(gpus=1), workload=workload)
+
+
+def test_a_cell_that_may_fit_is_tried():
+    workload = {"kind": "language", "size": "1b", "context": 8192, "batch_per_gpu": 1}
+    made = plan({"gpus": [1]}, machine(gpus=1), workload=workload)
+    needs = memory_of(training_of(cells(made)[0].workload, 1)).peak
+    assert 32607 * 2**20 < needs < 1.15 * 32607 * 2**20
+
+
+def test_memory_that_is_not_known_drops_nothing():
+    from dataclasses import replace
+
+    known = machine(gpus=1)
+    unknown = replace(known, nodes=(replace(known.nodes[0], gpus=(replace(known.gpus[0], memory_mib=None),)),))
+    workload = {"kind": "language", "size": "13b", "context": 8192, "batch_per_gpu": 8}
+    assert plan({"gpus": [1]}, unknown, workload=workload).trials
+
+
+def test_the_spec_names_the_sizes_that_have_a_shape():
+    from typing import get_args
+
+    from rtxscale.spec.workload import DecoderSize
+
+    assert get_args(DecoderSize) == tuple(SIZES)

@@ -1,0 +1,102 @@
+"""Two ranks on Gloo that train a tiny decoder in several ways and write down what they saw; started by torchrun."""
+
+import json
+import sys
+import warnings
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
+from torch.distributed.tensor import DTensor
+from torch.nn.parallel import DistributedDataParallel
+
+from rtxscale.spec.workload import LanguageWorkload
+from rtxscale.workloads.language import Language
+from rtxscale.workloads.protocol import Context
+
+STEPS = 6
+TINY = {"kind": "language", "size": "tiny", "context": 32, "precision": "fp32"}
+CASES = {
+    "ddp": {"batch_per_gpu": 2},
+    "ddp again": {"batch_per_gpu": 2},
+    "fsdp": {"batch_per_gpu": 2, "parallel": "fsdp"},
+    "fsdp, weights kept whole": {"batch_per_gpu": 2, "parallel": "fsdp", "reshard_after_forward": False},
+    "fsdp, checkpointing": {"batch_per_gpu": 2, "parallel": "fsdp", "checkpointing": "on"},
+    "ddp, checkpointing": {"batch_per_gpu": 2, "checkpointing": "on"},
+    "ddp, accumulation": {"batch_per_gpu": 1, "accumulation": 2},
+    "fsdp, accumulation": {"batch_per_gpu": 1, "accumulation": 2, "parallel": "fsdp"},
+    "ddp, bf16": {"batch_per_gpu": 2, "precision": "bf16"},
+    "fsdp, bf16": {"batch_per_gpu": 2, "precision": "bf16", "parallel": "fsdp"},
+    "ddp, global batch": {"global_batch": 4},
+}
+
+
+def count_reductions(running, group):
+    """A list that grows by one with every bucket that DDP reduces."""
+    seen = []
+
+    def reduce(state, bucket):
+        seen.append(bucket.index())
+        return allreduce_hook(state, bucket)
+
+    if isinstance(running._wrapped, DistributedDataParallel):
+        running._wrapped.register_comm_hook(group, reduce)
+    return seen
+
+
+def trained(fields, context):
+    """Mean losses over the ranks step by step, what was attested, and this rank's share of the parameters."""
+    place = context(TINY | fields)
+    running = Language().prepare(place)
+    reductions = count_reductions(running, place.group)
+    losses = []
+    for _ in range(STEPS):
+        running.step()
+        losses.append(running.loss())
+    shares = [None] * dist.get_world_size()
+    dist.all_gather_object(shares, losses)
+    parameters = list(running._wrapped.parameters())
+    own = sum((p.to_local() if isinstance(p, DTensor) else p).numel() for p in parameters)
+    seen = {
+        "losses": [sum(step) / len(step) for step in zip(*shares, strict=True)],
+        "by_rank": shares,
+        "attested": {row.subject: [row.observed, str(row.verdict)] for row in running.attest()},
+        "work": running.work_per_step,
+        "share": own / sum(p.numel() for p in parameters),
+        "buckets": len(running.buckets()),
+        "reductions": len(reductions),
+    }
+    running.close()
+    running.close()
+    return seen
+
+
+def main():
+    """Run every case in one warm process, as a session does."""
+    warnings.simplefilter("error")
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    group = dist.new_group(backend="gloo")
+    kept = {}
+
+    def context(fields):
+        return Context(
+            workload=LanguageWorkload.model_validate(fields),
+            bucket_mib=None,
+            device=torch.device("cpu"),
+            rank=dist.get_rank(),
+            world=dist.get_world_size(),
+            group=group,
+            exchange=lambda value: [value],
+            kept=kept,
+        )
+
+    seen = {name: trained(fields, context) for name, fields in CASES.items()}
+    if dist.get_rank() == 0:
+        Path(sys.argv[1]).write_text(json.dumps(seen))
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
