@@ -15,7 +15,8 @@ import typer
 if TYPE_CHECKING:
     from rtxscale.run.sweep import SweepResult
 
-EXIT_CODES = {"limit": 3, "SIGINT": 130, "SIGTERM": 143}
+EXIT_CODES = {"limit": 3, "SIGINT": 130, "SIGTERM": 143, "SIGHUP": 129}
+SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
 REPORT_FILE = "report.html"
 
 
@@ -60,32 +61,34 @@ def sweep(
             limit_minutes=limit_minutes,
         )
     )
-    for line in summary(result, sweep):
+    for line in summary(result):
         print(line)
-    if not no_report and result.interrupted not in ("SIGINT", "SIGTERM"):
+    if not no_report and result.interrupted not in SIGNALS:
         _report(result.run_dir)
     print(result.run_dir.absolute(), flush=True)
     raise typer.Exit(exit_code(result))
 
 
-def summary(result: SweepResult, sweep: Path) -> list[str]:
+def summary(result: SweepResult) -> list[str]:
     """What became of the sweep, in a few lines."""
     if not result.total:
         return [f"stopped by {result.interrupted} before anything ran"]
     outcomes = ", ".join(f"{count} {outcome}" for outcome, count in sorted(result.outcomes.items()))
-    lines = [f"{result.finished} of {result.total} trials finished" + (f"; this time: {outcomes}" if outcomes else "")]
+    lines = [
+        f"{result.finished} of {result.total} trials finished" + (f"; attempts now: {outcomes}" if outcomes else "")
+    ]
     if result.outside_median_s is not None:
         lines.append(f"outside measurement: {result.outside_median_s:.2f} s per warm trial (median)")
     if result.session_start_median_s is not None:
         lines.append(f"session start: {result.session_start_median_s:.1f} s (median)")
     if result.interrupted:
         why = "the time limit" if result.interrupted == "limit" else result.interrupted
-        lines.append(f"stopped by {why}; `rtxscale sweep {sweep}` continues where it stopped")
+        lines.append(f"stopped by {why}; the same command again continues where it stopped")
     return lines
 
 
 def exit_code(result: SweepResult) -> int:
-    """0 complete, 1 nothing could be measured, 3 stopped by the limit, 130 or 143 stopped by a signal."""
+    """0 complete, 1 nothing could be measured, 3 stopped by the limit, 129, 130 or 143 stopped by a signal."""
     if result.interrupted:
         return EXIT_CODES.get(result.interrupted, 1)
     nothing = bool(result.outcomes) and not result.outcomes.get("ok")

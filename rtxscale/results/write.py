@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -107,9 +107,10 @@ class RunWriter:
         """Trial id -> outcomes so far, by attempt."""
         return attempts(self._records)
 
-    def holds(self, table: str) -> bool:
-        """Whether the run has any row of this table."""
-        return any(part.table == table for record in self._records for part in record.files)
+    def rows(self, table: str) -> list[dict[str, Any]]:
+        """All committed rows of a small table."""
+        rows: list[dict[str, Any]] = _merged(self.run_dir, table, self._records).to_pylist()
+        return rows
 
     def check_environment(self, environment_id: str) -> None:
         """Record the environment on first use; later ones must be the same.

@@ -17,6 +17,7 @@ from rtxscale.spec.cell import content_id
 WORKERS = "workers"
 """Stands in for a node where a fact holds for every worker: their software is checked to be the same."""
 
+SHOWN = 5
 RECORDED_ONLY = frozenset({("host", "memory")})
 """Facts that are kept but not hashed: a virtual machine's memory can grow while it is used."""
 
@@ -42,6 +43,23 @@ def environment_id(rows: Iterable[Mapping[str, str]]) -> str:
         if (row["subject"], row["name"]) not in RECORDED_ONLY
     )
     return content_id(json.dumps(facts))
+
+
+def differences(before: Iterable[Mapping[str, str]], now: Iterable[Mapping[str, str]]) -> str:
+    """What is not the same in two environments, in words, the first few of them.
+
+    >>> fact = {"node": "workers", "subject": "software", "name": "torch", "value": "2.11"}
+    >>> differences([fact], [{**fact, "value": "2.14"}])
+    'torch was 2.11, is 2.14'
+    """
+    old, new = ({(row["node"], row["subject"], row["name"]): row["value"] for row in rows} for rows in (before, now))
+    changed = [
+        f"{key[2]} was {old.get(key, 'not recorded')}, is {new.get(key, 'not recorded')}"
+        for key in sorted(old.keys() | new.keys())
+        if old.get(key) != new.get(key) and key[1:] not in RECORDED_ONLY
+    ]
+    more = f" and {len(changed) - SHOWN} more" if len(changed) > SHOWN else ""
+    return "; ".join(changed[:SHOWN]) + more
 
 
 def environment_table(rows: Iterable[Mapping[str, str]], identity: str) -> pa.Table:

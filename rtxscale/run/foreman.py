@@ -16,14 +16,14 @@ from typing import Any
 import pyarrow as pa
 
 from rtxscale.devices.inventory import Inventory
-from rtxscale.errors import RunError
+from rtxscale.errors import ResultsError, RunError
 from rtxscale.plan.model import Plan, PlannedSession
 from rtxscale.rank.channel import Order
 from rtxscale.results.outcomes import Outcome
 from rtxscale.results.schema import arrow_schema
 from rtxscale.results.write import RunWriter
 from rtxscale.run.agenda import Agenda, Todo
-from rtxscale.run.environment import environment_id, environment_rows, environment_table
+from rtxscale.run.environment import differences, environment_id, environment_rows, environment_table
 from rtxscale.run.failures import TrialEnd, Verdict, deadline_s, judge
 from rtxscale.run.hub import Registered
 from rtxscale.run.placement import Placement
@@ -51,7 +51,6 @@ class Site:
     board: Board
     interruption: Interruption
     deadline_floor_s: float
-    environment_known: bool
 
 
 @dataclass(kw_only=True)
@@ -82,7 +81,7 @@ class Foreman:
         self._site = site
         self._live: Live | None = None
         self._environment_id = ""
-        self._environment_known = site.environment_known
+        self._measured = site.writer.rows("environment")
         self._pending: dict[str, pa.Table] = {}
         self.tally = Tally()
 
@@ -201,10 +200,13 @@ class Foreman:
         rows = environment_rows(site.hosts, same_software(registered))
         identity = environment_id(rows)
         if identity != self._environment_id:
-            site.writer.check_environment(identity)
+            try:
+                site.writer.check_environment(identity)
+            except ResultsError as error:
+                raise ResultsError(f"{error}; what differs: {differences(self._measured, rows)}") from error
             self._environment_id = identity
-        if not self._environment_known:
-            self._environment_known = True
+        if not self._measured:
+            self._measured = rows
             self._pending["environment"] = environment_table(rows, identity)
 
     def _keep(self, name: str, rows: pa.Table) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 from rtxscale.run.failures import Death
 from rtxscale.run.placement import Placement
+from rtxscale.spec.workload import Workload
 
 UNWANTED_CALLBACKS = ("PlacementGroupCleanerCallback", "DatasetsCallback")
 """The cleaner is a detached actor that can outlive its session (we free the group ourselves); datasets are unused."""
@@ -38,6 +39,10 @@ class Host:
         """Import what a session needs, and say which process has done so."""
         _module("ray.train.torch")  # with torch several seconds, paid while nothing waits for it
         return os.getpid()
+
+    def complaints(self, workloads: tuple[Workload, ...]) -> list[str]:
+        """What the libraries know to be wrong with the workloads."""
+        return list(_module("rtxscale.workloads.registry").complaints(workloads))
 
     def fit(self, request: FitRequest) -> Death | None:
         """Run one worker group to its end; None when it was closed, else how it died."""

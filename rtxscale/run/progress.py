@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Mapping
@@ -18,8 +19,8 @@ from rich.text import Text
 from rtxscale.plan.model import PlannedSession
 from rtxscale.run.agenda import Todo
 
-SESSION_START_S = 10.0
-"""Assumed start-up of a session until one has been seen."""
+PRIOR = 3
+"""The plan's estimate counts like this many trials already seen."""
 
 
 class Board:
@@ -98,26 +99,28 @@ class Board:
             self._live.update(Text(self._line(), no_wrap=True, overflow="ellipsis"), refresh=True)
 
     def left_s(self) -> float:
-        """Seconds that the rest will take at the pace so far, session starts included."""
+        """Seconds that the rest will take, from the pace so far and, while little is known, the plan's estimate."""
         rest = self._total - self._finished
         if self._began is None or self._served == 0:
             return rest * self._expected_s
-        return rest * (time.monotonic() - self._began) / self._served
+        elapsed_s = time.monotonic() - self._began
+        return rest * (elapsed_s + PRIOR * self._expected_s) / (self._served + PRIOR)
 
     def _begin(self) -> None:
         if self._began is None:
             self._began = time.monotonic()
 
     def _say(self, text: str) -> None:
-        self._console.print(text, markup=False)
+        with contextlib.suppress(OSError):  # a closed terminal is no reason to lose a trial
+            self._console.print(text, markup=False)
 
     def _line(self) -> str:
         with self._lock:
-            parts = [f"{self._finished}/{self._total}", self._current]
+            parts = [f"{self._finished}/{self._total}", f"{duration(self.left_s())} left", self._current]
             if self._last:
                 parts.append(f"last: {self._last}")
             parts += reading_words(self._readings)
-        return " | ".join([*parts, f"{duration(self.left_s())} left"])
+        return " | ".join(parts)
 
     @staticmethod
     def _will_retry(todo: Todo, outcome: str) -> bool:

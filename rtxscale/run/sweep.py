@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
 
-from rtxscale.errors import RtxscaleError, RunError
+from rtxscale.errors import PlanError, RtxscaleError, RunError
 from rtxscale.plan.expand import make_plan
 from rtxscale.plan.model import Plan
 from rtxscale.results.outcomes import is_finished
@@ -60,7 +60,7 @@ class SweepRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class SweepResult:
-    """What became of it. `interrupted` is `limit`, `SIGINT`, `SIGTERM` or None."""
+    """What became of it. `interrupted` is `limit`, the name of a signal, or None."""
 
     run_dir: Path
     total: int
@@ -72,6 +72,15 @@ class SweepResult:
     session_start_median_s: float | None = None
 
 
+@dataclass(kw_only=True)
+class Course:
+    """How far the sweep has come, for whoever has to say so when it is cut short."""
+
+    began: float
+    plan: Plan | None = None
+    tally: Tally = field(default_factory=Tally)
+
+
 def execute(request: SweepRequest) -> SweepResult:
     """Run what is missing of the sweep; rows are on disk as soon as their trial has ended.
 
@@ -80,34 +89,37 @@ def execute(request: SweepRequest) -> SweepResult:
         ResultsError: the results cannot be written, or were measured in another environment.
         RunError: no cluster, or a session that does not start.
     """
-    began = time.monotonic()
+    course = Course(began=time.monotonic())
     interruption = Interruption()
     with RunWriter.open(request.results_root, request.sweep, request.sweep_text, fresh=request.fresh) as writer:
         interruption.arm()
+        print(f"starting: {where(request.address)}", file=request.stream, flush=True)
         try:
             metadata = {"rtxscale_sweep": request.sweep.name, "rtxscale_run": writer.run_id}
             with connected(request.address, metadata) as connection:
                 interruption.arm()
-                return _run(request, writer, interruption, connection.scratch, began)
+                return _run(request, writer, interruption, connection.scratch, course)
         except RtxscaleError:
             writer.discard_if_empty()
             raise
-        except KeyboardInterrupt:
-            return SweepResult(run_dir=writer.run_dir, total=0, finished=0, interrupted=interruption.name)
+        except (KeyboardInterrupt, SystemExit):  # Ray's own SIGTERM handler, while it connects, exits
+            return _result(course, writer, interruption.name or "SIGTERM")
         finally:
             interruption.disarm()
 
 
 def _run(
-    request: SweepRequest, writer: RunWriter, interruption: Interruption, scratch: Path, began: float
+    request: SweepRequest, writer: RunWriter, interruption: Interruption, scratch: Path, course: Course
 ) -> SweepResult:
     """Plan on the connected cluster and run what is missing."""
     crew = _crew(request, writer.run_id, scratch)
     try:
         inventory, hosts = crew.watchers.inventory()
         plan = make_plan(request.sweep, inventory)
+        course.plan = plan
+        check_workloads(plan, crew)
         todos = remaining(plan, writer.attempts())
-        stop_at = None if request.limit_minutes is None else began + 60.0 * request.limit_minutes
+        stop_at = None if request.limit_minutes is None else course.began + 60.0 * request.limit_minutes
         done, expected_s = len(plan.trials) - len(todos), plan.estimate.wall_s / max(len(plan.trials), 1)
         site = Site(
             plan=plan,
@@ -119,16 +131,36 @@ def _run(
             board=Board(request.stream, total=len(plan.trials), finished=done, expected_trial_s=expected_s),
             interruption=interruption,
             deadline_floor_s=request.deadline_floor_s,
-            environment_known=writer.holds("environment"),
         )
         foreman = Foreman(site)
+        course.tally = foreman.tally
         with site.board:
             site.board.note(_opening(plan, inventory.describe(), len(todos), writer.run_dir))
             if todos:
                 _Threads(site, foreman).run()
-        return _result(plan, writer, interruption.name or site.agenda.stopped, foreman.tally)
+        return _result(course, writer, interruption.name or site.agenda.stopped)
     finally:
         crew.dismiss()
+
+
+def where(address: str | None) -> str:
+    """Where the sweep is going to run.
+
+    >>> where(None), where("10.0.0.1:6379")
+    ('a Ray cluster of our own on this host', 'the Ray cluster at 10.0.0.1:6379')
+    """
+    return f"the Ray cluster at {address}" if address else "a Ray cluster of our own on this host"
+
+
+def check_workloads(plan: Plan, crew: Crew) -> None:
+    """Ask the host, which has the libraries, whether every workload can be built.
+
+    Raises:
+        PlanError: one cannot, such as a model that does not exist.
+    """
+    workloads = tuple(dict.fromkeys(planned.trial.cell.workload for planned in plan.trials))
+    if wrong := ray.get(crew.warm_host().complaints.remote(workloads)):
+        raise PlanError("; ".join(wrong))
 
 
 def _crew(request: SweepRequest, run_id: str, scratch: Path) -> Crew:
@@ -227,14 +259,16 @@ def _opening(plan: Plan, machine: str, todo: int, run_dir: Path) -> str:
     return "\n".join(lines)
 
 
-def _result(plan: Plan, writer: RunWriter, interrupted: str | None, tally: Tally) -> SweepResult:
-    attempts = writer.attempts()
-    finished = sum(is_finished(attempts.get(planned.trial_id, [])) for planned in plan.trials)
+def _result(course: Course, writer: RunWriter, interrupted: str | None) -> SweepResult:
+    """What became of the sweep as far as it came."""
+    attempts, tally = writer.attempts(), course.tally
+    planned = course.plan.trials if course.plan else ()
+    finished = sum(is_finished(attempts.get(trial.trial_id, [])) for trial in planned)
     return SweepResult(
         run_dir=writer.run_dir,
-        total=len(plan.trials),
+        total=len(planned),
         finished=finished,
-        interrupted=interrupted if finished < len(plan.trials) else None,
+        interrupted=interrupted if not planned or finished < len(planned) else None,
         outcomes=dict(tally.outcomes),
         outside_median_s=statistics.median(tally.warm_outside_s) if tally.warm_outside_s else None,
         session_start_median_s=statistics.median(tally.session_starts_s) if tally.session_starts_s else None,

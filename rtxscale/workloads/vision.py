@@ -6,6 +6,7 @@ session; a trial restores its state, wraps it and compiles it anew. Caller: `reg
 
 from __future__ import annotations
 
+import difflib
 from dataclasses import dataclass
 from typing import Any
 
@@ -111,6 +112,22 @@ class VisionTraining:
         self._images = self._labels = torch.empty(0)
         if self._workload.compile != "off":
             forget_compiled()
+
+
+def unknown_model(name: str) -> str:
+    """What is wrong with a model's name, with the nearest right ones; empty when timm has it.
+
+    >>> unknown_model("resnet50"), unknown_model("resnte50").partition(", such as ")[2].split(", ")[0]
+    ('', 'resnet50')
+    """
+    if timm.is_model(name):
+        return ""
+    known = timm.list_models()
+    near = [model for model in known if model.startswith(name)][:4] or difflib.get_close_matches(name, known, 4, 0.5)
+    return (
+        f"workload.model: found {name!r}, which timm {timm.__version__} does not have; expected a timm model's name"
+        + (f", such as {', '.join(near)}" if near else "")
+    )
 
 
 def _restored_model(workload: VisionWorkload, context: Context) -> nn.Module:

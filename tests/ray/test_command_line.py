@@ -159,3 +159,13 @@ def test_a_wrong_address_is_found_quickly(own_home, tmp_path):
     assert code == 1
     assert "found no cluster at 127.0.0.1:1" in output
     assert not list((tmp_path / "results").iterdir())
+
+
+def test_a_model_that_does_not_exist_is_refused_before_anything_runs(own_home, tmp_path):
+    sweep = sweep_file(tmp_path, "misnamed")
+    sweep.write_text(sweep.read_text().replace("model: resnet18", "model: resnte18"))
+    code, output = Command(own_home, sweep, tmp_path / "results").end(120)
+    assert code == 2, output
+    assert "found 'resnte18'" in output
+    assert "resnet18" in output.replace("resnte18", "")
+    assert not list((tmp_path / "results").iterdir())

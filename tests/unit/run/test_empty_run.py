@@ -23,4 +23,4 @@ def test_a_run_with_rows_stays_and_is_given_back(tmp_path):
         writer.discard_if_empty()
     with RunWriter.open(tmp_path, SWEEP, "name: empty\n") as again:
         assert again.run_dir == writer.run_dir
-        assert again.holds("environment")
+        assert again.rows("environment")

@@ -72,7 +72,7 @@ def test_a_terminal_gets_one_line_that_is_redrawn_and_goes_away(monkeypatch):
         shown.trial_started(todo())
         shown.show_readings({"temperature_c": 61.0, "power_w": 840.0})
         shown.trial_ended(todo(), {"outcome": "ok", "message": "", "throughput_per_s": 10.0, "work_unit": "image"})
-    assert "1/4 | gpus=2 ddp.bucket_mib=1.0 (batch 4, visit 1) | 61 °C | 840 W | 30 s left" in stream.getvalue()
+    assert "1/4 | 30 s left | gpus=2 ddp.bucket_mib=1.0 (batch 4, visit 1) | 61 °C | 840 W" in stream.getvalue()
     assert "2/4" in stream.getvalue()
     assert "last: ok, 10 image/s" in stream.getvalue()
     assert not shown.is_live
