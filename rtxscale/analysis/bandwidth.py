@@ -24,16 +24,25 @@ def bandwidth_table(collectives: pl.DataFrame, settled: pl.DataFrame, cells: pl.
         *(pl.col(name).mean() for name in SPEEDS), pl.col("trial_id").n_unique().alias("trials")
     )
     # One GPU has no bus: its bus bandwidth is 0, which has no logarithm and needs no interval.
-    logged = visits.with_columns(log=pl.when(pl.col("busbw_gb_s") > 0).then(pl.col("busbw_gb_s").log()))
+    logged = visits.with_columns(log=_log("busbw_gb_s"), log_algbw=_log("algbw_gb_s"))
     points = logged.group_by(POINT, maintain_order=True).agg(
-        *(pl.col(name).mean() for name in SPEEDS), pl.col("trials").sum(), *over_visits("log")
+        *(pl.col(name).mean() for name in SPEEDS),
+        pl.col("trials").sum(),
+        pl.col("log_algbw").mean().exp().alias("geometric_algbw"),
+        *over_visits("log"),
     )
     interval = geometric_mean_interval(moments(points))
     points = points.with_columns(
         series("estimate", interval.estimate), series("busbw_low", interval.low), series("busbw_high", interval.high)
-    ).with_columns(busbw_gb_s=pl.coalesce("estimate", "busbw_gb_s"))
+    ).with_columns(
+        busbw_gb_s=pl.coalesce("estimate", "busbw_gb_s"), algbw_gb_s=pl.coalesce("geometric_algbw", "algbw_gb_s")
+    )
     points = points.join(cells.select("cell_id", "label", "gpus"), on="cell_id", maintain_order="left")
     return shaped(points.sort("operation", "gpus", "label", "cell_id", "size_bytes"), BANDWIDTH)
+
+
+def _log(name: str) -> pl.Expr:
+    return pl.when(pl.col(name) > 0).then(pl.col(name).log())
 
 
 def right_rows(collectives: pl.DataFrame, settled: pl.DataFrame) -> pl.DataFrame:

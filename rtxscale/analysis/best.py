@@ -1,4 +1,4 @@
-"""The best cell of each GPU count against the default cell: selected, not confirmed.
+"""The best cell of each GPU count against the default cell, over the visits that have both: selected, not confirmed.
 
 Of many equal cells the best one always looks better than the rest. So the interval of its gain is widened for the
 number of cells it was chosen from (Bonferroni), and a gain stays "unconfirmed" until winner and default have been run
@@ -26,12 +26,13 @@ ERROR_RATE = 0.05
 def best_table(cells: pl.DataFrame, measured: Replicates) -> pl.DataFrame:
     """One row per curve, GPU count, batch and workload settings."""
     known = cells.filter(pl.col("throughput_per_s").is_not_null())
-    groups = pl.concat([_chosen(on_curve(known, curve)) for curve in BATCH_OF_CURVE])
-    if not groups.height:
+    candidates = pl.concat([_candidates(on_curve(known, curve)) for curve in BATCH_OF_CURVE])
+    if not candidates.height:
         return empty(BEST)
-    pairs = groups.filter(pl.col("cell_id") != pl.col("reference_id")).select(*GROUP, "cell_id", "reference_id")
-    gains = paired_moments(pairs, GROUP, measured)
-    rows = groups.join(gains.select(*GROUP, *_MOMENTS), on=GROUP, how="left", maintain_order="left")
+    each = [*GROUP, "cell_id"]
+    pairs = candidates.filter(pl.col("cell_id") != pl.col("reference_id")).select(*each, "reference_id")
+    gains = paired_moments(pairs, each, measured).select(*each, *_MOMENTS)
+    rows = _fastest(candidates.join(gains, on=each, how="left", maintain_order="left"))
     rows = rows.with_columns(_gain_columns(rows))
     return shaped(
         rows.with_columns(verdict=_verdict()).sort("curve", "gpus", "label", descending=[True, False, False]), BEST
@@ -41,30 +42,38 @@ def best_table(cells: pl.DataFrame, measured: Replicates) -> pl.DataFrame:
 _MOMENTS = ("log_mean", "log_var", "visits")
 
 
-def _chosen(cells: pl.DataFrame) -> pl.DataFrame:
-    """The fastest cell of each group beside the default one, of groups whose batch belongs to a curve."""
+def _candidates(cells: pl.DataFrame) -> pl.DataFrame:
+    """The cells of each group beside its default one, of groups whose batch belongs to a curve."""
     sizes = pl.col("gpus").n_unique().over("constant", "rest")
     on_a_curve = cells.filter(sizes > 1)
     used = on_a_curve if on_a_curve.height else cells
-    fastest = (
-        used.sort(["throughput_per_s", "is_default", "cell_id"], descending=[True, True, False])
-        .group_by(GROUP, maintain_order=True)
-        .agg(
-            pl.first("cell_id", "label", "throughput_per_s"),
-            pl.len().alias("candidates"),
-        )
-    )
     default = used.filter("is_default").sort("cell_id").unique(GROUP, keep="first", maintain_order=True)
-    return fastest.join(
-        default.select(
-            *GROUP,
-            pl.col("cell_id").alias("reference_id"),
-            pl.col("throughput_per_s").alias("default_throughput_per_s"),
-        ),
-        on=GROUP,
-        how="left",
-        maintain_order="left",
+    reference = default.select(
+        *GROUP,
+        pl.col("cell_id").alias("reference_id"),
+        pl.col("throughput_per_s").alias("default_throughput_per_s"),
     )
+    columns = [*GROUP, "cell_id", "label", "throughput_per_s"]
+    return used.select(columns).join(reference, on=GROUP, how="left", maintain_order="left")
+
+
+def _fastest(candidates: pl.DataFrame) -> pl.DataFrame:
+    """The best candidate of each group, by the gain over the default; by throughput where the default has no result.
+
+    Means over all visits would compare a cell's good visit with the default's bad one, so they only decide where the
+    two share no visit.
+    """
+    apart = (pl.col("throughput_per_s") / pl.col("default_throughput_per_s")).log()
+    is_default = (pl.col("cell_id") == pl.col("reference_id")).fill_null(value=False)
+    ranked = candidates.with_columns(
+        is_default=is_default,
+        gained=pl.when(is_default).then(0.0).otherwise(pl.coalesce("log_mean", apart)),
+        candidates=pl.len().over(GROUP),
+        leads=pl.col("throughput_per_s") == pl.col("throughput_per_s").max().over(GROUP),
+    )
+    order = ["gained", "is_default", "throughput_per_s", "cell_id"]
+    ranked = ranked.sort(order, descending=[True, True, True, False], nulls_last=True)
+    return ranked.unique(GROUP, keep="first", maintain_order=True)
 
 
 def _gain_columns(rows: pl.DataFrame) -> Iterable[pl.Series]:
@@ -87,14 +96,16 @@ def _gain_columns(rows: pl.DataFrame) -> Iterable[pl.Series]:
 
 
 def _verdict() -> pl.Expr:
-    several = pl.format("the default is the fastest of {}", "candidates")
+    fastest = pl.format("the default is the fastest of {}", "candidates")
     return (
         pl.when(pl.col("reference_id").is_null())
         .then(pl.lit("the default cell has no result"))
         .when(pl.col("candidates") == 1)
         .then(pl.lit("only cell"))
         .when(pl.col("cell_id") == pl.col("reference_id"))
-        .then(several)
+        .then(pl.when("leads").then(fastest).otherwise(pl.format("{} where both ran", fastest)))
+        .when(pl.col("visits").is_null())
+        .then(pl.lit("measured faster than the default, needs a visit that has both"))
         .when(pl.col("gain_low").is_null())
         .then(pl.lit(f"measured faster than the default, {NEEDS_VISITS}"))
         .when(pl.col("gain_low") > 0)

@@ -1,7 +1,7 @@
 """Cells and their replicates: one mean per cell and visit, because the replicate is the session, not the repeat.
 
-Within a visit the mean is over repeats, then over the GPUs that a 1-GPU baseline ran on in turn. Called by
-`analysis.conclude`; everything later works on these small frames.
+Within a visit the mean is over repeats, then over the GPUs (slots) that a 1-GPU baseline ran on in turn: the same ones
+in every visit. Called by `analysis.conclude`; everything later works on these small frames.
 """
 
 from __future__ import annotations
@@ -49,9 +49,25 @@ def replicates(counted: pl.DataFrame) -> Replicates:
     rows = counted.filter(throughput.is_not_null()).sort("trial_id")
     sessions = rows.group_by("cell_id", "visit", "session_id", maintain_order=True).agg(throughput.mean())
     slots = rows.group_by("cell_id", "visit", "slot", maintain_order=True).agg(throughput.mean())
-    visits = slots.group_by("cell_id", "visit", maintain_order=True).agg(throughput.mean())
+    visits = slots.filter(_in_every_visit()).group_by("cell_id", "visit", maintain_order=True).agg(throughput.mean())
     log = throughput.log().alias("log")
     return Replicates(sessions=sessions.with_columns(log), visits=visits.with_columns(log))
+
+
+def uneven_slots(counted: pl.DataFrame) -> pl.DataFrame:
+    """Cells whose visits lack some of their GPUs: how many `slots` they have, how many are `common` to all visits."""
+    rows = counted.filter(pl.col("throughput_per_s").is_not_null())
+    seen = rows.group_by("cell_id", "slot").agg(pl.col("visit").n_unique().alias("seen"))
+    visits = rows.group_by("cell_id").agg(pl.col("visit").n_unique().alias("visits"))
+    common = (pl.col("seen") == pl.col("visits")).sum().alias("common")
+    found = seen.join(visits, on="cell_id").group_by("cell_id").agg(pl.len().alias("slots"), common)
+    return found.filter(pl.col("common") < pl.col("slots"))
+
+
+def _in_every_visit() -> pl.Expr:
+    """Rows (one per cell, visit and slot) of slots that all visits of their cell have; all rows where there is none."""
+    common = pl.len().over("cell_id", "slot") == pl.col("visit").n_unique().over("cell_id")
+    return common | ~common.any().over("cell_id")
 
 
 def slot_spread(counted: pl.DataFrame) -> pl.DataFrame:

@@ -49,6 +49,7 @@ def conclude_tables(
         cells=cells,
         efficiency=efficiency,
         effects=effects,
+        axes=axes,
     )
     return Conclusions(
         headline=headline(cells.frame, efficiency, best, bandwidth, outcomes),

@@ -61,7 +61,7 @@ BEST: dict[str, pl.DataType] = {
     "label": pl.String(),
     "throughput_per_s": pl.Float64(),
     "default_throughput_per_s": pl.Float64(),
-    "gain": pl.Float64(),  # selected, not confirmed: best / default - 1
+    "gain": pl.Float64(),  # selected, not confirmed: best / default - 1, over the visits that have both
     "gain_low": pl.Float64(),
     "gain_high": pl.Float64(),
     "verdict": pl.String(),  # "faster than the default (unconfirmed)", "not separable from the default", ...
@@ -72,7 +72,8 @@ EFFECTS: dict[str, pl.DataType] = {
     "gpus": pl.Int64(),
     "value": pl.String(),
     "reference": pl.String(),
-    "pairs": pl.Int64(),  # otherwise equal cells compared, within sessions where they share one
+    "pairs": pl.Int64(),  # otherwise equal cells compared, within sessions where they share one; in every visit
+    "pairs_left_out": pl.Int64(),  # pairs that some visit lacks
     "sessions": pl.Int64(),
     "ratio": pl.Float64(),  # throughput of value / reference, geometric mean of pairs
     "ratio_low": pl.Float64(),

@@ -25,7 +25,7 @@ SIGNIFICANT = 0.05
 
 def effect_table(cells: CellTable, measured: Replicates, axes: Mapping[str, Sequence[Any]]) -> pl.DataFrame:
     """Effects of every axis that is not a size; `axes` holds each axis's values as written."""
-    found = [_pairs(cells, axis, axes.get(axis, ())) for axis in cells.axes if axis not in SIZE_AXES]
+    found = [compared_cells(cells, axis, axes.get(axis, ())) for axis in cells.axes if axis not in SIZE_AXES]
     pairs = pl.concat([frame for frame in found if frame.height] or [_NO_PAIRS])
     question = ["axis", "gpus", "value", "reference"]
     effects = paired_moments(pairs, question, measured)
@@ -64,7 +64,7 @@ _NO_PAIRS = pl.DataFrame(
 )
 
 
-def _pairs(cells: CellTable, axis: str, written: Sequence[Any]) -> pl.DataFrame:
+def compared_cells(cells: CellTable, axis: str, written: Sequence[Any]) -> pl.DataFrame:
     """Cells with another value beside the otherwise equal cell with the reference."""
     ids = cells.frame["cell_id"].to_list()
     others = [cells.settings[cell_id].other_than(axis) for cell_id in ids]

@@ -11,6 +11,11 @@ from typing import Any
 import polars as pl
 
 from rtxscale.analysis.conclusions import NEEDS_VISITS
+from rtxscale.analysis.efficiency import BATCH_OF_CURVE
+
+WIDEST = 10
+"""An interval whose ends differ by more than this factor says nothing; the sentence says so instead."""
+TOO_WIDE = "too few visits for an interval"
 
 
 def headline(
@@ -31,12 +36,23 @@ def headline(
 
 
 def interval_text(value: float, low: float | None, high: float | None) -> str:
-    """A ratio with its interval.
+    """A ratio with its interval, where it has one.
 
-    >>> interval_text(0.93, 0.91, 0.94), interval_text(0.93, None, None)
-    ('0.93 (0.91-0.94)', '0.93')
+    >>> interval_text(0.93, 0.91, 0.94), interval_text(0.93, None, None), interval_text(0.93, 0.05, 17.0)
+    ('0.93 (0.91-0.94)', '0.93', '0.93 (too few visits for an interval)')
     """
+    if too_wide(low, high):
+        return f"{value:.2f} ({TOO_WIDE})"
     return f"{value:.2f}" if low is None or high is None else f"{value:.2f} ({low:.2f}-{high:.2f})"
+
+
+def too_wide(low: float | None, high: float | None) -> bool:
+    """Whether the ends differ by more than the factor `WIDEST`; an upper end that is not finite is null.
+
+    >>> too_wide(0.9, 1.0), too_wide(0.0, None), too_wide(None, None)
+    (False, True, False)
+    """
+    return low is not None and (high is None or high > WIDEST * low)
 
 
 def hardware_text(cell: dict[str, Any]) -> str:
@@ -55,45 +71,68 @@ def _nothing_ok(outcomes: pl.DataFrame) -> str:
 
 
 def _scaling(cells: pl.DataFrame, efficiency: pl.DataFrame, best: pl.DataFrame) -> str:
-    chosen = _headlined(efficiency)
+    chosen = _headlined(cells, efficiency)
     row = chosen[0]
     cell = cells.row(by_predicate=pl.col("cell_id") == row["cell_id"], named=True)
     base = "one" if row["base_gpus"] == 1 else str(row["base_gpus"])
     scale = row["gpus"] / row["base_gpus"]
-    bounds = [None if row[name] is None else row[name] * scale for name in ("efficiency_low", "efficiency_high")]
-    speedup = interval_text(row["speedup"], *bounds).replace(" (", "x (", 1) if bounds[0] else f"{row['speedup']:.2f}x"
-    kinds = ", ".join(_efficiency(item) + (f" at {item['speedup']:.2f}x" if item is not row else "") for item in chosen)
+    low, high = row["efficiency_low"], row["efficiency_high"]
+    # An interval that is too wide is said once, beside the efficiency.
+    bounds = "" if None in (low, high) or too_wide(low, high) else f" ({low * scale:.2f}-{high * scale:.2f})"
+    kinds = ", ".join(_efficiency(item, speedup=item is not row) for item in chosen)
     sentence = (
-        f"{hardware_text(cell)} run {cell['workload']} at {speedup} of {base}, {kinds}, with {_settings(row, cell)}"
+        f"{hardware_text(cell)} run {cell['workload']} at {row['speedup']:.2f}x{bounds} of {base}, {kinds}, "
+        f"with {_settings(cell)}"
     )
     if any(NEEDS_VISITS in item["note"] for item in chosen):
-        sentence += "; one visit gives no interval, run at least 2"
-    return f"{sentence}{_winner(best, row)}."
+        sentence += "; one visit gives no interval, run the sweep again to finish it, or raise visits to 2 or more"
+    return f"{sentence}{_winner(cells, best, row, cell)}."
 
 
-def _efficiency(row: dict[str, Any]) -> str:
+def _efficiency(row: dict[str, Any], *, speedup: bool) -> str:
     value = interval_text(row["efficiency"], row["efficiency_low"], row["efficiency_high"])
-    return f"{row['curve']} efficiency {value}"
+    words = f"{row['curve']} efficiency {value}"
+    if speedup:
+        words += f" at {row['speedup']:.2f}x"
+    if row["batches"] > 1:
+        words += f" for batch {row['constant']} {'per GPU' if row['curve'] == 'weak' else 'in all'}"
+    return f"{words}, one of {row['curves']} curves" if row["curves"] > 1 else words
 
 
-def _headlined(efficiency: pl.DataFrame) -> list[dict[str, Any]]:
-    """The largest size of the first default series of each curve, weak before strong; else of any series."""
+def _headlined(cells: pl.DataFrame, efficiency: pl.DataFrame) -> list[dict[str, Any]]:
+    """The largest size and batch of the default series of each curve, weak before strong; else of any series.
+
+    Beside the columns of the table: `constant`, the batch that the curve holds constant, and how many `batches` and
+    `curves` there are to choose from.
+    """
     points = efficiency.filter(pl.col("cell_id") != pl.col("base_cell_id"))
     default = points.filter("is_default")
     used = default if default.height else points
+    used = used.join(cells.select("cell_id", *BATCH_OF_CURVE.values()), on="cell_id", maintain_order="left")
+    weak, strong = (pl.col(BATCH_OF_CURVE[curve]) for curve in ("weak", "strong"))
+    used = used.with_columns(constant=pl.when(pl.col("curve") == "weak").then(weak).otherwise(strong)).with_columns(
+        batches=pl.col("constant").n_unique().over("curve"),
+        curves=pl.struct("series", "base_cell_id").n_unique().over("curve"),
+    )
     largest = used.filter(pl.col("gpus") == pl.col("gpus").max())
-    return largest.unique("curve", keep="first", maintain_order=True).to_dicts()
+    ranked = largest.sort("curve", "constant", descending=True, nulls_last=True, maintain_order=True)
+    return ranked.unique("curve", keep="first", maintain_order=True).to_dicts()
 
 
-def _settings(row: dict[str, Any], cell: dict[str, Any]) -> str:
-    if not row["is_default"]:
-        return str(row["series"])
+def _settings(cell: dict[str, Any]) -> str:
+    if not cell["is_default"]:
+        return str(cell["series"])
     defaults = "defaults" if cell["device"] == "cpu" else "NCCL's and DDP's defaults"
-    return defaults if row["series"].startswith("defaults") else f"{row['series']} and {defaults}"
+    return defaults if cell["series"] == "defaults" else f"{cell['series']} and {defaults}"
 
 
-def _winner(best: pl.DataFrame, row: dict[str, Any]) -> str:
-    found = best.filter((pl.col("gpus") == row["gpus"]) & (pl.col("curve") == row["curve"]) & (pl.col("gain") > 0))
+def _winner(cells: pl.DataFrame, best: pl.DataFrame, row: dict[str, Any], cell: dict[str, Any]) -> str:
+    """The best cell of the same GPU count, batch and workload settings, if it is another than the default."""
+    same = pl.all_horizontal(pl.col(name).eq_missing(pl.lit(cell[name])) for name in ("gpus", "global_batch", "rest"))
+    alike = cells.filter(same)["cell_id"]
+    found = best.filter(
+        (pl.col("curve") == row["curve"]) & pl.col("cell_id").is_in(alike.implode()) & (pl.col("gain") > 0)
+    )
     if not row["is_default"] or not found.height:
         return ""
     one = found.sort("gain", descending=True).row(0, named=True)
@@ -102,7 +141,7 @@ def _winner(best: pl.DataFrame, row: dict[str, Any]) -> str:
         return f"; fastest measured: {name}, {gain} over the default, unconfirmed"
     if one["gain_low"] > 0:
         return f"; best cell ({name}) measured {gain} faster, unconfirmed"
-    return f"; no setting is separable from the defaults (fastest measured: {name}, {gain})"
+    return f"; no setting is separable from the defaults (fastest measured: {name}, +{gain})"
 
 
 def _no_curve(cells: pl.DataFrame) -> str:
@@ -132,6 +171,8 @@ def _bandwidth(cells: pl.DataFrame, bandwidth: pl.DataFrame) -> str:
         return f"{hardware_text(cell)} ran {row['operation']}, but no bandwidth was recorded; see the remarks."
     low, high = row["busbw_low"], row["busbw_high"]
     bounds = "" if low is None or high is None else f" ({low:.3g}-{high:.3g})"
+    if too_wide(low, high):
+        bounds = f" ({TOO_WIDE})"
     return (
         f"{hardware_text(cell)}: {row['busbw_gb_s']:.3g}{bounds} GB/s bus bandwidth in {row['operation']} of "
         f"{row['size_bytes'] / 2**20:g} MiB with {'defaults' if cell['is_default'] else cell['series']}."

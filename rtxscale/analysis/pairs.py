@@ -1,7 +1,8 @@
 """Log ratios of otherwise equal cells, paired within a session where they share one, else within a visit.
 
 Pairing removes what the two have in common: the day, the temperature, the session. Several pairs of one question are
-averaged within the visit, so the visit stays the replicate. Called by `analysis.effects` and `analysis.best`.
+averaged within the visit, so the visit stays the replicate; they are the same pairs in every visit, because a mean
+over other pairs is another quantity. Called by `analysis.effects` and `analysis.best`.
 """
 
 from __future__ import annotations
@@ -16,17 +17,35 @@ def paired_moments(pairs: pl.DataFrame, question: list[str], measured: Replicate
     """Moments over visits of ln(cell / reference), one row per distinct `question` that has a visit in common.
 
     `pairs` has the columns of `question`, `cell_id` and `reference_id`. Result: `question`, `log_mean`, `log_var`,
-    `visits`, `pairs`.
+    `visits`, `pairs` and `pairs_left_out`, the pairs that some visit lacks.
     """
-    key = [*question, "cell_id", "reference_id"]
+    key = list(dict.fromkeys([*question, "cell_id", "reference_id"]))
     shared = _differences(pairs, measured.sessions, ["visit", "session_id"])
     shared = shared.group_by([*key, "visit"], maintain_order=True).agg(pl.col("difference").mean())
     apart = _differences(pairs, measured.visits, ["visit"]).join(shared, on=[*key, "visit"], how="anti")
     differences = pl.concat([shared, apart.select(shared.columns)]).sort([*key, "visit"])
-    per_visit = differences.group_by([*question, "visit"], maintain_order=True).agg(pl.col("difference").mean())
-    counts = differences.group_by(question).agg(pl.struct("cell_id", "reference_id").n_unique().alias("pairs"))
+    used = _balanced(differences, question, key)
+    per_visit = used.group_by([*question, "visit"], maintain_order=True).agg(pl.col("difference").mean())
     moments = per_visit.group_by(question, maintain_order=True).agg(over_visits("difference"))
-    return moments.join(counts.with_columns(pl.col("pairs").cast(pl.Int64)), on=question, maintain_order="left")
+    counts = _pair_count(used, question, "pairs").join(_pair_count(differences, question, "all"), on=question)
+    counts = counts.with_columns(pairs_left_out=pl.col("all") - pl.col("pairs")).drop("all")
+    return moments.join(counts, on=question, maintain_order="left")
+
+
+def _balanced(differences: pl.DataFrame, question: list[str], key: list[str]) -> pl.DataFrame:
+    """The pairs that every visit of their question has; where there is none, those of the visit with most pairs."""
+    in_visit = pl.len().over([*question, "visit"])
+    counted = differences.with_columns(
+        everywhere=pl.len().over(key) == pl.col("visit").n_unique().over(question),
+        fullest=in_visit == in_visit.max().over(question),
+    ).with_columns(first_fullest=pl.col("visit").filter("fullest").min().over(question))
+    used = pl.when(pl.col("everywhere").any().over(question)).then("everywhere")
+    return counted.filter(used.otherwise(pl.col("visit") == pl.col("first_fullest"))).select(differences.columns)
+
+
+def _pair_count(differences: pl.DataFrame, question: list[str], name: str) -> pl.DataFrame:
+    pair = pl.struct("cell_id", "reference_id").n_unique().cast(pl.Int64)
+    return differences.group_by(question, maintain_order=True).agg(pair.alias(name))
 
 
 def _differences(pairs: pl.DataFrame, means: pl.DataFrame, within: list[str]) -> pl.DataFrame:

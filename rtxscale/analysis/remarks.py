@@ -5,13 +5,15 @@ One function per remark; each returns no sentence where there is nothing to say.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import polars as pl
 
 from rtxscale.analysis.bandwidth import of_trials
-from rtxscale.analysis.cells import CellTable, slot_spread
+from rtxscale.analysis.cells import CellTable, slot_spread, uneven_slots
+from rtxscale.analysis.effects import compared_cells
 from rtxscale.analysis.efficiency import ABOVE_ONE, SUPERLINEAR
 from rtxscale.analysis.settings import SIZE_AXES
 from rtxscale.results.outcomes import Outcome
@@ -24,7 +26,7 @@ TOLERANCE = 0.005
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
-    """Everything that remarks are made from."""
+    """Everything that remarks are made from; `axes` holds the values of each axis as written in the sweep."""
 
     settled: pl.DataFrame
     counted: pl.DataFrame
@@ -32,6 +34,7 @@ class Evidence:
     cells: CellTable
     efficiency: pl.DataFrame
     effects: pl.DataFrame
+    axes: Mapping[str, Sequence[Any]]
 
 
 def remarks(evidence: Evidence) -> tuple[str, ...]:
@@ -42,6 +45,8 @@ def remarks(evidence: Evidence) -> tuple[str, ...]:
         _without_base,
         _suspicious,
         _one_visit,
+        _uneven_slots,
+        _left_out_pairs,
         _bases,
         _different_devices,
         _wrong_data,
@@ -81,14 +86,20 @@ def _without_base(evidence: Evidence) -> Iterator[str]:
     cells = evidence.cells.frame.filter(pl.col("throughput_per_s").is_not_null())
     used = pl.concat([evidence.efficiency["cell_id"], evidence.efficiency["base_cell_id"]])
     left = cells.filter(~pl.col("cell_id").is_in(used.implode()))
-    several = left.filter(pl.col("gpus") > 1)
+    several, single = left.filter(pl.col("gpus") > 1), left.filter(pl.col("gpus") == 1)
     if several.height:
+        missing = "add 1 to the axis gpus"
+        if (cells["gpus"] == 1).any():
+            missing = "measure one GPU with their batch (weak: per GPU, strong: global) and settings"
         yield (
             f"No efficiency for {_some(several['label'])}: no smaller GPU count with the same batch and settings has a "
-            "result; add 1 to the axis gpus, or run the sweep again if its base failed."
+            f"result; {missing}, or run the sweep again if its base failed."
         )
-    single = left.filter(pl.col("gpus") == 1)
-    if single.height and not evidence.efficiency.height:
+    if not single.height or evidence.efficiency.height:
+        return
+    if several.height:
+        yield f"No efficiency from {_some(single['label'])}: no larger GPU count has the same batch and settings."
+    else:
         yield f"Only one GPU has a result ({_some(single['label'])}): run more GPUs for an efficiency."
 
 
@@ -111,8 +122,40 @@ def _one_visit(evidence: Evidence) -> Iterator[str]:
     if single.height:
         yield (
             f"{single.height} of {cells.height} cells were measured in one visit only: no interval; repeats within a "
-            "session do not replace it. Run the sweep with visits of 2 or more."
+            "session do not replace it. Run the sweep again to finish it, or raise visits to 2 or more."
         )
+
+
+def _uneven_slots(evidence: Evidence) -> Iterator[str]:
+    """A mean over other GPUs in each visit would show the GPUs' difference as one of visits."""
+    labels = evidence.cells.frame.select("cell_id", "label")
+    uneven = labels.join(uneven_slots(evidence.counted), on="cell_id", maintain_order="left")
+    partly, apart = uneven.filter(pl.col("common") > 0), uneven.filter(pl.col("common") == 0)
+    if partly.height:
+        named = [f"{row['label']}: {row['common']} of {row['slots']} GPUs" for row in partly.iter_rows(named=True)]
+        yield f"Only the GPUs that every visit has count in {_some(named)}. Run the sweep again to finish it."
+    if apart.height:
+        yield (
+            f"No GPU was measured in every visit in {_some(apart['label'])}: its visits are means over different GPUs. "
+            "Run the sweep again to finish it."
+        )
+
+
+def _left_out_pairs(evidence: Evidence) -> Iterator[str]:
+    short = evidence.effects.filter(pl.col("pairs_left_out") > 0)
+    if not short.height:
+        return
+    rows = list(short.iter_rows(named=True))
+    named = [
+        f"{row['axis']} {row['value']} at {row['gpus']} GPU{'s' if row['gpus'] > 1 else ''}: "
+        f"{row['pairs_left_out']} of {row['pairs'] + row['pairs_left_out']}"
+        for row in rows[:SHOWN]
+    ]
+    more = f"; {len(rows) - SHOWN} more comparisons" if len(rows) > SHOWN else ""
+    yield (
+        "Effects leave out the pairs of cells that some visit lacks, until the run is complete "
+        f"({'; '.join(named)}{more}). Run the sweep again to finish it."
+    )
 
 
 def _bases(evidence: Evidence) -> Iterator[str]:
@@ -146,12 +189,25 @@ def _wrong_data(evidence: Evidence) -> Iterator[str]:
 
 def _silent_axes(evidence: Evidence) -> Iterator[str]:
     cells = evidence.cells
+    known = cells.frame.filter(pl.col("throughput_per_s").is_not_null())
     for axis in cells.axes:
         if axis in SIZE_AXES or axis in evidence.effects["axis"]:
             continue
-        values = cells.frame.filter(pl.col("throughput_per_s").is_not_null())[f"axis:{axis}"].drop_nulls()
-        if values.n_unique() > 1:
-            yield f"No effect of {axis}: no two cells with a result differ in it alone."
+        varied = known.filter(pl.col(f"axis:{axis}").is_not_null())
+        if varied[f"axis:{axis}"].n_unique() > 1:
+            yield f"No effect of {axis}: {_silence(cells, varied, axis, evidence.axes.get(axis, ()))}"
+
+
+def _silence(cells: CellTable, varied: pl.DataFrame, axis: str, written: Sequence[Any]) -> str:
+    """Why an axis with several values has no effect; `varied` are its cells with a throughput."""
+    ids = varied["cell_id"].to_list()
+    pairs = compared_cells(cells, axis, written)
+    if pairs.filter(pl.col("cell_id").is_in(ids) & pl.col("reference_id").is_in(ids)).height:
+        return "the cells that differ in it alone share no visit. Run the sweep again to finish it."
+    others = [cells.settings[cell_id].other_than(axis) for cell_id in ids]
+    if len(set(others)) < len(others):
+        return "of the cells with a result that differ in it alone none has the value that others are compared with."
+    return "no two cells with a result differ in it alone."
 
 
 def _flags(evidence: Evidence) -> Iterator[str]:

@@ -148,7 +148,8 @@ def effects_figure(effects: pl.DataFrame, workers: str) -> Figure | None:
     kept = [row for row in rows if row["label"] in labels]
     counts = list(dict.fromkeys(row["count"] for row in sorted(kept, key=lambda row: row["gpus"])))
     caption = (
-        "Throughput over that of the reference (auto unless named), otherwise equal cells paired within sessions. "
+        "Throughput over that of the reference (auto unless named), otherwise equal cells paired within sessions, the "
+        "same pairs in every visit. "
     )
     caption += "Hollow: not separable from no change after correction for the number of comparisons (Holm)."
     low, high = _change_domain(kept)

@@ -71,7 +71,7 @@ def _scaling_row(point: dict[str, Any]) -> tuple[str, ...]:
 
 
 def best_table(conclusions: Conclusions, workers: str) -> Table | None:
-    """The fastest cell of each GPU count beside the default, where there is a choice; None when there is none."""
+    """The best cell of each GPU count, by its gain over the default, where there is a choice; else None."""
     best = conclusions.best.filter(pl.col("verdict").fill_null("") != ONLY)
     if best.is_empty():
         return None

@@ -60,6 +60,13 @@ def test_conclusions_are_sound_and_every_base_has_efficiency_one(trials):
     assert table["efficiency"].to_list() == pytest.approx(scaled.to_list())
 
 
+@given(rows())
+@settings(max_examples=30, deadline=None)
+def test_no_cell_is_called_best_that_lost_to_the_default(trials):
+    best = concluded(trials).best.filter(pl.col("gain").is_not_null())
+    assert all(gain > -1e-9 for gain in best["gain"])
+
+
 @given(rows(), st.randoms(use_true_random=False))
 @settings(max_examples=30, deadline=None)
 def test_order_and_repetition_of_rows_change_nothing(trials, chance: random.Random):

@@ -49,6 +49,18 @@ def test_the_interval_is_over_visits_and_the_headline_is_the_widest_default_at_t
     assert conclusions.headline.startswith("2x NVIDIA H200: 305 (295-315) GB/s bus bandwidth in all_reduce of 64 MiB")
 
 
+def test_both_bandwidths_are_geometric_over_visits():
+    rows = [made_row(cell(2), None, visit=visit) for visit in (1, 2)]
+    table = concluded(rows, [timed(rows[0], 100.0), timed(rows[1], 400.0)]).bandwidth
+    assert table.select("algbw_gb_s", "busbw_gb_s").rows() == [(pytest.approx(200.0), pytest.approx(200.0))]
+
+
+def test_a_bandwidth_interval_that_says_nothing_is_not_quoted():
+    rows = [made_row(cell(2), None, visit=visit) for visit in (1, 2)]
+    text = concluded(rows, [timed(rows[0], 100.0), timed(rows[1], 400.0)]).headline
+    assert "200 (too few visits for an interval) GB/s bus bandwidth" in text
+
+
 def test_one_gpu_has_no_bus():
     row = made_row(cell(1), None)
     conclusions = concluded([row], [timed(row, 0.0)])

@@ -77,7 +77,24 @@ def test_every_forced_setting_was_proven(tables):
 def test_the_answer_says_what_could_not_be_separated(conclusions):
     assert conclusions.headline.startswith("2x NVIDIA H200 run vision/resnet50 at 1.52x of one, weak efficiency 0.76")
     assert "no setting is separable from the defaults" in conclusions.headline
+    assert "(fastest measured: bucket 100 MiB, +18.2 %)" in conclusions.headline
     assert any("host_bound on 117" in remark for remark in conclusions.remarks)
+
+
+def test_readme_quotes_the_throughputs(conclusions):
+    default = conclusions.cells.filter("is_default")
+    one, two = (default.filter(pl.col("gpus") == gpus).row(0, named=True) for gpus in (1, 2))
+    assert round(one["throughput_per_s"]) == 4345
+    assert (two["throughput_per_s"], two["throughput_low"], two["throughput_high"]) == pytest.approx(
+        (6620, 5350, 8190), abs=5
+    )
+
+
+def test_the_unfinished_second_visit_lends_effects_only_its_own_pairs(conclusions):
+    row = conclusions.effects.filter(pl.col("axis") == "nccl.p2p").row(0, named=True)
+    assert (row["pairs"], row["pairs_left_out"], row["sessions"]) == (30, 15, 2)
+    assert row["ratio"] == pytest.approx(0.9719, abs=1e-4)
+    assert set(conclusions.effects["verdict"]) == {"not separable"}
 
 
 def test_readme_quotes_this_run(tables):
