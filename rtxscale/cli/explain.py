@@ -40,13 +40,15 @@ def explain(
     The command starts the same ranks with torchrun, without Ray.
     """
     from rtxscale.rank.command import explain_command
+    from rtxscale.spec.printable import printable
 
     opened = open_run(run, results)
     row = last_attempt(opened, trial)
     planned = planned_trial(row)
-    print("\n".join(summary(row, planned, seen(opened, row))))
+    command = explain_command(planned, row["device"] or "cuda", row["threads"] or 1, row["gpu_uuids"] or [])
+    print(printable("\n".join(summary(row, planned, seen(opened, row)))))
     print("\nTo repeat it without Ray, on the same machine:")
-    print(explain_command(planned, row["device"] or "cuda", row["threads"] or 1, row["gpu_uuids"] or []))
+    print(printable(command))
 
 
 def last_attempt(run: Run, text: str) -> dict[str, Any]:

@@ -7,8 +7,10 @@ one line on stderr; `RTXSCALE_DEBUG=1` shows tracebacks. Caller: the `rtxscale` 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import sys
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -20,6 +22,8 @@ from rtxscale.errors import RtxscaleError
 
 INTERRUPTED = 130
 DEBUG_VARIABLE = "RTXSCALE_DEBUG"
+NO_MORE_OUTPUT = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
+"""What writing to an open stream fails with; such an error names no file."""
 
 
 class Commands(TyperGroup):
@@ -34,12 +38,32 @@ class Commands(TyperGroup):
         except BrokenPipeError:
             _forget_output()
             code = 1
-        except (Exception, KeyboardInterrupt) as error:
-            if not is_expected(error) and os.environ.get(DEBUG_VARIABLE) == "1":
-                raise
-            text, code = failure(error)
-            print(text, file=sys.stderr)
+        except (SystemExit, GeneratorExit):
+            raise
+        except BaseException as error:  # libraries' panics are no Exception
+            code = _fail(error)
         sys.exit(code if isinstance(code, int) else 0)
+
+
+def _fail(error: BaseException) -> int:
+    """Say on stderr what went wrong; returns the exit code."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        _forget_output()
+    if not is_expected(error) and os.environ.get(DEBUG_VARIABLE) == "1":
+        raise error
+    text, code = failure(error)
+    _complain(text)
+    return code
+
+
+def _complain(text: str) -> None:
+    """One message on stderr, which may be closed or full; the exit code says enough then."""
+    from rtxscale.spec.printable import printable
+
+    with contextlib.suppress(OSError, ValueError):
+        print(printable(text), file=sys.stderr, flush=True)
 
 
 def is_expected(error: BaseException) -> bool:
@@ -55,6 +79,8 @@ def failure(error: BaseException) -> tuple[str, int]:
         return f"rtxscale: error: {error}", error.exit_code
     if hasattr(error, "format_message"):
         return _usage(error), getattr(error, "exit_code", 2)
+    if isinstance(error, OSError) and error.filename is None and error.errno in NO_MORE_OUTPUT:
+        return f"rtxscale: error: output cannot be written ({error.strerror}); send it elsewhere", 1
     return (
         f"rtxscale: error: {type(error).__name__}: {error}\n"
         f"This was not expected. Please report it with the traceback that {DEBUG_VARIABLE}=1 prints."
@@ -109,6 +135,11 @@ for command in (plan, sweep, show, report, explain, runs):
 
 def main() -> None:
     """Run the command line."""
+    if sys.stderr is None:
+        sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115  for as long as the process lives
+    if sys.stdout is None:
+        _complain(f"rtxscale: error: standard output is closed; open it, or send it to {os.devnull}")
+        sys.exit(1)
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError, ValueError):
             # A terminal that cannot show a sign gets a question mark, not a crash.

@@ -34,10 +34,14 @@ def plan(
         str | None, typer.Option(help='Plan for a machine in words, such as "4x RTX 5090" or "cpu".')
     ] = None,
 ) -> None:
-    """Show cells, trials, sessions, what is dropped and the estimated cost; run nothing."""
+    """Show what a sweep would run here and what it would cost.
+
+    Cells, trials, sessions, what is dropped and the estimated cost; nothing is run.
+    """
     from rtxscale.plan.assume import assumed_inventory
     from rtxscale.plan.expand import make_plan
     from rtxscale.spec.load import load_sweep
+    from rtxscale.spec.printable import printable
 
     loaded = load_sweep(sweep)
     inventory = _inventory_here() if assume is None else assumed_inventory(assume)
@@ -45,7 +49,7 @@ def plan(
     if as_json:
         typer.echo(json.dumps(plan_json(made, inventory), indent=2))
     else:
-        typer.echo("\n".join(plan_lines(made, inventory)))
+        typer.echo(printable("\n".join(plan_lines(made, inventory))))
 
 
 def _inventory_here() -> Inventory:
@@ -204,4 +208,6 @@ def _energy(watt_hours: float) -> str:
 
 
 def _wrapped(text: str, indent: str) -> list[str]:
-    return textwrap.wrap(text, WIDTH, subsequent_indent=indent, drop_whitespace=True)
+    from rtxscale.spec.printable import printable
+
+    return textwrap.wrap(printable(text), WIDTH, subsequent_indent=indent, drop_whitespace=True)

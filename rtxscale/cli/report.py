@@ -35,19 +35,24 @@ def report(
     from rtxscale.report.charts import figures
     from rtxscale.report.export import write_charts
     from rtxscale.report.page import write_report
+    from rtxscale.report.targets import check_directory, check_file
+    from rtxscale.spec.printable import printable
 
     opened = open_run(run, results)
+    destination = check_file(output or opened.run_dir / REPORT_FILE)
+    if charts:
+        charts = check_directory(charts)
     conclusions = conclude(opened)
     try:
-        path = write_report(opened, conclusions, output or opened.run_dir / REPORT_FILE)
+        path = write_report(opened, conclusions, destination)
         pictures = write_charts(figures(opened, conclusions), charts) if charts else []
     except OSError as error:
         raise BadInput(
-            f"{error.filename or output or opened.run_dir}: cannot be written ({error.strerror}); "
+            f"{error.filename or destination}: cannot be written ({error.strerror}); "
             "give another place with -o FILE or --charts DIR"
         ) from error
     if charts:
-        print(f"{len(pictures)} pictures in {charts.absolute()}")
-    print(path)
+        print(printable(f"{len(pictures)} pictures in {charts}"))
+    print(printable(str(path)))
     if open_it:
         webbrowser.open(path.as_uri())

@@ -25,13 +25,14 @@ def runs(
 ) -> None:
     """List the runs, the one written to last first."""
     from rtxscale.results.location import list_runs, results_root
+    from rtxscale.spec.printable import printable
 
-    root = results.expanduser().absolute() if results else results_root()
+    root = results_root(results)
     found = [describe(path) for path in list_runs(root)]
     if as_json:
         print(json.dumps(found, indent=2))
     elif not found:
-        print(f"no runs in {root}; `rtxscale sweep SWEEP` makes one", file=sys.stderr)
+        print(printable(f"no runs in {root}; `rtxscale sweep SWEEP` makes one"), file=sys.stderr)
     else:
         _print(found, root)
 

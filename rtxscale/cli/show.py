@@ -42,10 +42,14 @@ def show(
     Efficiencies with intervals, best cells, effects of settings, bandwidths, outcomes.
     """
     from rtxscale.analysis.conclude import conclude
+    from rtxscale.spec.printable import printable
 
+    if as_json and csv is not None:
+        raise BadInput("--json, --csv: found both; expected one of them")
     opened = open_run(run, results)
     if csv is not None:
-        sys.stdout.write(csv_text(opened, csv))
+        text = csv_text(opened, csv)
+        sys.stdout.write(printable(text) if sys.stdout.isatty() else text)
         return
     conclusions = conclude(opened)
     if as_json:
@@ -53,20 +57,21 @@ def show(
         return
     from rtxscale.report.terminal import show_conclusions
 
-    print(f"{opened.run_dir}\n")
+    print(printable(f"{opened.run_dir}\n"))
     show_conclusions(conclusions, stream=sys.stdout)
 
 
 def open_run(text: str, results: Path | None) -> Run:
-    """The run that the user named.
+    """The run that the user named, every committed byte of it checked.
 
     Raises:
-        ResultsError: there is none, or it cannot be read.
+        BadInput: there is none.
+        ResultsError: it cannot be read, or is damaged.
     """
     from rtxscale.results.location import find_run, results_root
-    from rtxscale.results.read import Run
+    from rtxscale.results.read import open_verified
 
-    return Run.open(find_run(text, results.expanduser().absolute() if results else results_root()))
+    return open_verified(find_run(text, results_root(results)))
 
 
 def as_data(run: Run, conclusions: Conclusions) -> dict[str, Any]:

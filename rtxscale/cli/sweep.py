@@ -55,7 +55,7 @@ def sweep(
         SweepRequest(
             sweep=loaded.sweep,
             sweep_text=loaded.text,
-            results_root=results or results_root(),
+            results_root=results_root(results),
             address=os.environ.get("RAY_ADDRESS") or None,
             fresh=fresh,
             limit_minutes=limit_minutes,
@@ -64,7 +64,7 @@ def sweep(
     for line in summary(result):
         print(line)
     if not no_report and result.interrupted not in SIGNALS:
-        _report(result.run_dir)
+        report_if_possible(result.run_dir)
     print(result.run_dir.absolute(), flush=True)
     raise typer.Exit(exit_code(result))
 
@@ -95,14 +95,26 @@ def exit_code(result: SweepResult) -> int:
     return 1 if nothing or result.finished < result.total else 0
 
 
+def report_if_possible(run_dir: Path) -> None:
+    """Show and report; a disk that has become full takes nothing away from what was measured."""
+    try:
+        _report(run_dir)
+    except OSError as error:
+        print(
+            f"rtxscale: the report could not be written ({error.strerror or error}); the results are kept, and "
+            f"`rtxscale report {run_dir}` writes it when there is room",
+            file=sys.stderr,
+        )
+
+
 def _report(run_dir: Path) -> None:
     """Conclude, show, and write the report beside the rows; its path is printed."""
     from rtxscale.analysis.conclude import conclude
     from rtxscale.report.page import write_report
     from rtxscale.report.terminal import show_conclusions
-    from rtxscale.results.read import Run
+    from rtxscale.results.read import open_verified
 
-    run = Run.open(run_dir)
+    run = open_verified(run_dir)
     conclusions = conclude(run)
     show_conclusions(conclusions, stream=sys.stdout)
     print(f"report: {write_report(run, conclusions, run_dir / REPORT_FILE)}")

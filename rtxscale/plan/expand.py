@@ -51,7 +51,7 @@ def choose_device(sweep: Sweep, inventory: Inventory) -> str:
     if asked.min_gpus is not None and there < asked.min_gpus:
         raise PlanError(
             f"found {inventory.describe()}; hardware.min_gpus asks for {asked.min_gpus} GPUs: "
-            "run on a larger machine, or lower it"
+            'run on a larger machine, lower it, or see what one would run: rtxscale plan --assume "4x RTX 5090"'
         )
     if asked.device == "cuda" and not there:
         raise PlanError(

@@ -5,6 +5,7 @@ Pure and without torch, so that a laptop can print them. Callers: `run` and `cli
 
 from __future__ import annotations
 
+import json
 import shlex
 import sys
 from collections.abc import Sequence
@@ -29,22 +30,20 @@ def rank_environment(cell: Cell, device: str) -> dict[str, str]:
 
 def torchrun_argv(world: int, arguments: Sequence[str]) -> list[str]:
     """Command that starts `world` ranks of this Python on one machine."""
-    return [sys.executable, "-m", "torch.distributed.run", *_ranks(world), *arguments]
+    launcher = [sys.executable, "-m", "torch.distributed.run", *STANDALONE, "--nproc-per-node", str(world)]
+    return [*launcher, "-m", "rtxscale.rank", *arguments]
 
 
 def explain_command(trial: Trial, device: str, threads: int, gpu_uuids: Sequence[str]) -> str:
     """One shell line that repeats one trial without Ray and prints its result as JSON.
 
-    Without UUIDs the GPUs are those that CUDA lists first.
+    It names this Python by its path, so that it runs without an activated environment, and is plain ASCII where the
+    trial is not. Without UUIDs the GPUs are those that CUDA lists first.
     """
     variables = {**rank_environment(trial.cell, device), "OMP_NUM_THREADS": str(threads)}
     if device == "cuda" and gpu_uuids:
         variables["CUDA_VISIBLE_DEVICES"] = ",".join(gpu_uuids)
-    order = trial.model_dump_json(exclude_defaults=True)
+    order = json.dumps(trial.model_dump(mode="json", exclude_defaults=True), separators=(",", ":"))
     arguments = ["--trial", order, "--device", device, "--threads", str(threads)]
     words = ["env", *(f"{name}={value}" for name, value in variables.items())]
-    return shlex.join([*words, "torchrun", *_ranks(trial.cell.gpus), *arguments])
-
-
-def _ranks(world: int) -> list[str]:
-    return [*STANDALONE, "--nproc-per-node", str(world), "-m", "rtxscale.rank"]
+    return shlex.join([*words, *torchrun_argv(trial.cell.gpus, arguments)])

@@ -13,6 +13,7 @@ import vl_convert
 
 from rtxscale.report.figure import Figure
 from rtxscale.report.scripts import vega_lite_version
+from rtxscale.report.targets import check_directory, check_file
 from rtxscale.report.theme import LIGHT, Palette, config, legend_columns
 
 WIDTH = 720
@@ -21,13 +22,19 @@ WRAP = 110
 
 
 def write_charts(figures: list[Figure], directory: Path, formats: tuple[str, ...] = ("png", "svg")) -> list[Path]:
-    """Write every figure in each format; returns the paths in order."""
-    directory.mkdir(parents=True, exist_ok=True)
+    """Write every figure in each format; returns the paths in order.
+
+    Raises:
+        BadInput: the directory cannot be, or something other than a regular file has a picture's name in it.
+        OSError: a picture cannot be written.
+    """
+    directory = check_directory(directory)
+    directory.mkdir(exist_ok=True)
     paths = []
     for figure in figures:
         spec = picture_spec(figure)
         for kind in formats:
-            path = directory / f"{figure.key}.{kind}"
+            path = check_file(directory / f"{figure.key}.{kind}")
             path.write_bytes(_rendered(spec, kind))
             paths.append(path)
     return paths

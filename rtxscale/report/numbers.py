@@ -10,6 +10,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from rtxscale.spec.printable import printable
+
 NOTHING = "–"  # noqa: RUF001  an en dash is what tables show for "no value"
 MOST = 7
 """An interval narrower than seven significant digits is not shown with more."""
@@ -116,12 +118,12 @@ def worker_word(device: str) -> str:
 
 
 def short(text: str, limit: int = 80) -> str:
-    r"""At most `limit` characters on one line, the middle left out.
+    r"""At most `limit` characters on one line, the middle left out, safe for a terminal.
 
     >>> short("a" * 50 + "b" * 50, 11), short("two\nlines")
     ('aaaaa…bbbbb', 'two lines')
     """
-    line = " ".join(text.split())
+    line = printable(" ".join(text.split()))
     if len(line) <= limit:
         return line
     half = (limit - 1) // 2

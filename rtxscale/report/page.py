@@ -33,6 +33,7 @@ from rtxscale.report.tables import (
     outcomes_table,
     scaling_tables,
 )
+from rtxscale.report.targets import check_file
 from rtxscale.report.theme import DARK, LIGHT, PAGE, SHAPES, config, css_variables
 from rtxscale.results.read import Run
 
@@ -46,11 +47,11 @@ def write_report(run: Run, conclusions: Conclusions, destination: Path) -> Path:
     """Write the report whole or not at all; returns its absolute path.
 
     Raises:
+        BadInput: something other than a regular file is there, or its directory is not.
         OSError: `destination` cannot be written.
     """
-    destination = destination.expanduser().absolute()
+    destination = check_file(destination)
     text = page(run, conclusions)
-    destination.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=destination.parent, prefix=f".{destination.name}-")
     try:
         with os.fdopen(handle, "w", encoding="utf-8", errors="replace") as file:

@@ -56,7 +56,7 @@ def show_table(table: Table, *, stream: TextIO) -> None:
 def _print_table(console: Console, table: Table) -> None:
     console.print()
     if table.title:
-        console.print(Text(table.title, style="bold"))
+        console.print(Text(short(table.title, 400), style="bold"))
     console.print(_rich_table(table))
     if table.note:
         console.print(Text(short(table.note, 400), style="dim"))
@@ -102,7 +102,7 @@ def _rich_table(table: Table) -> RichTable:
     shown = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), show_edge=False, header_style="dim")
     for column in table.columns:
         right = column in table.right
-        shown.add_column(Text(column), justify="right" if right else "left", overflow="fold", no_wrap=right)
+        shown.add_column(Text(short(column)), justify="right" if right else "left", overflow="fold", no_wrap=right)
     for row in table.rows:
         shown.add_row(*(Text(short(text, MESSAGE_LIMIT)) for text in row))
     return shown

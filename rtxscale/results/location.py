@@ -10,7 +10,7 @@ import os
 import re
 from pathlib import Path
 
-from rtxscale.errors import ResultsError
+from rtxscale.errors import BadInput
 from rtxscale.results.commit import COMMITS
 from rtxscale.results.manifest import is_ours
 
@@ -18,11 +18,20 @@ ROOT_VARIABLE = "RTXSCALE_RESULTS"
 RUN_NAME = re.compile(r"(?P<name>.+)-(?P<sweep_id>[0-9a-f]{12})-(?P<number>\d{2,})")
 
 
-def results_root() -> Path:
-    """Absolute path of the results root: `$RTXSCALE_RESULTS`, else `~/rtxscale-results`."""
-    given = os.environ.get(ROOT_VARIABLE, "").strip()
-    root = Path(given).expanduser() if given else Path.home() / "rtxscale-results"
-    return root.absolute()
+def results_root(given: Path | None = None) -> Path:
+    """Absolute path of the results root: `given`, else `$RTXSCALE_RESULTS`, else `~/rtxscale-results`.
+
+    Raises:
+        BadInput: something is there that is not a directory; nothing there is fine.
+    """
+    named = str(given) if given is not None else os.environ.get(ROOT_VARIABLE, "").strip()
+    root = (_expanded(named) if named else Path.home() / "rtxscale-results").absolute()
+    if _is_there(root) and not _is_directory(root):
+        raise BadInput(
+            f"{root}: found something that is not a directory; expected the directory that holds runs; "
+            f"give another one with --results DIR or ${ROOT_VARIABLE}"
+        )
+    return root
 
 
 def run_name(sweep_name: str, sweep_id: str, number: int) -> str:
@@ -54,20 +63,50 @@ def find_run(text: str, root: Path) -> Path:
     """Absolute path of the run that the user named: a directory, the name of a run in the root, or `latest`.
 
     Raises:
-        ResultsError: there is no such run.
+        BadInput: there is no such run.
     """
     if text == "latest":
         runs = list_runs(root)
         if not runs:
-            raise ResultsError(f"{root}: found no run; expected at least one; `rtxscale sweep SWEEP` makes one")
+            raise BadInput(f"{root}: found no run; expected at least one; `rtxscale sweep SWEEP` makes one")
         return runs[0]
-    for path in (Path(text).expanduser(), root / text):
-        if path.is_dir():
-            return path.absolute()
-    raise ResultsError(
+    for path in (_expanded(text), root / text):
+        if _is_directory(path):
+            return _marked(path.absolute())
+    raise BadInput(
         f"{text}: found neither a directory nor a run in {root}; expected a run directory, a run's name or `latest`; "
         "`rtxscale runs` lists them"
     )
+
+
+def _marked(path: Path) -> Path:
+    if is_ours(path):
+        return path
+    raise BadInput(
+        f"{path}: found a directory without the run.json of a run; expected a run directory of rtxscale; "
+        "`rtxscale runs` lists them"
+    )
+
+
+def _expanded(text: str) -> Path:
+    try:
+        return Path(text).expanduser()
+    except RuntimeError:  # no such user
+        return Path(text)
+
+
+def _is_directory(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except (OSError, ValueError):  # no name of a file at all, such as one that is too long
+        return False
+
+
+def _is_there(path: Path) -> bool:
+    try:
+        return path.exists()
+    except (OSError, ValueError):
+        return True
 
 
 def _last_written_ns(run_dir: Path) -> int:

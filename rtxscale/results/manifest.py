@@ -20,6 +20,7 @@ from rtxscale.spec.sweep import Sweep
 MANIFEST = "run.json"
 MARK = "rtxscale"
 KIND = "run"
+TEXTS = ("run_id", "sweep_id", "sweep_name", "question", "study", "created")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +59,7 @@ def is_ours(run_dir: Path) -> bool:
     """Whether the directory holds a `run.json` with our mark; a damaged one counts as ours."""
     try:
         content = json.loads((run_dir / MANIFEST).read_bytes())
-    except ValueError:
+    except (ValueError, RecursionError):
         return True
     except OSError:
         return False
@@ -81,7 +82,7 @@ def read_manifest(run_dir: Path) -> Manifest:
             f"{run_dir}: found no readable {MANIFEST} ({error.strerror}); expected a run directory of rtxscale; "
             "nothing was written there"
         ) from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ResultsError(
             f"{path}: found text that is not JSON; expected the run's manifest; restore it from a copy, or start a new "
             "run with --fresh"
@@ -98,7 +99,7 @@ def _checked(path: Path, content: Any) -> Manifest:
     if not isinstance(content, dict) or content.get(MARK) != KIND:
         raise ResultsError(f'{path}: found no "{MARK}": "{KIND}"; expected a manifest of rtxscale; nothing was written')
     version = content.get("schema_version")
-    if not isinstance(version, int):
+    if type(version) is not int:
         raise ResultsError(f"{path}: found schema_version {version!r}; expected a whole number; the file is damaged")
     if version > SCHEMA_VERSION:
         raise ResultsError(
@@ -106,7 +107,24 @@ def _checked(path: Path, content: Any) -> Manifest:
             "use a newer rtxscale; nothing was written"
         )
     known = {name: content[name] for name in Manifest.__dataclass_fields__ if name in content}
+    faults = _wrong_types(known)
+    if faults:
+        raise ResultsError(
+            f"{path}: found a wrong type at {', '.join(faults)}; expected a manifest as rtxscale writes it; "
+            "the file is damaged: restore it from a copy, or start a new run with --fresh; nothing was written"
+        )
     try:
         return Manifest(**known)
     except TypeError as error:
         raise ResultsError(f"{path}: found a manifest with missing fields ({error}); the file is damaged") from error
+
+
+def _wrong_types(known: dict[str, Any]) -> list[str]:
+    """Fields that are there with a value of another type than the writer gives them."""
+    faults = [name for name in TEXTS if not isinstance(known.get(name, ""), str)]
+    axes = known.get("axes", {})
+    if not isinstance(axes, dict) or not all(isinstance(values, list) for values in axes.values()):
+        faults.append("axes")
+    if not isinstance(known.get("environment_id"), str | None):
+        faults.append("environment_id")
+    return faults

@@ -18,6 +18,7 @@ from rich.text import Text
 
 from rtxscale.plan.model import PlannedSession
 from rtxscale.run.agenda import Todo
+from rtxscale.spec.printable import printable
 
 PRIOR = 3
 """The plan's estimate counts like this many trials already seen."""
@@ -96,7 +97,7 @@ class Board:
     def refresh(self) -> None:
         """Redraw the live line."""
         if self._live:
-            self._live.update(Text(self._line(), no_wrap=True, overflow="ellipsis"), refresh=True)
+            self._live.update(Text(printable(self._line()), no_wrap=True, overflow="ellipsis"), refresh=True)
 
     def left_s(self) -> float:
         """Seconds that the rest will take, from the pace so far and, while little is known, the plan's estimate."""
@@ -112,7 +113,7 @@ class Board:
 
     def _say(self, text: str) -> None:
         with contextlib.suppress(OSError):  # a closed terminal is no reason to lose a trial
-            self._console.print(text, markup=False)
+            self._console.print(printable(text), markup=False)
 
     def _line(self) -> str:
         with self._lock:

@@ -206,11 +206,14 @@ def check_size(document: Document) -> None:
     for group in groups if isinstance(groups, list) else []:
         for name in group[1:] if isinstance(group, list) else []:
             axes.pop(name if isinstance(name, str) else "", None)
-    rounds = [document.at((name,)) or Sweep.model_fields[name].default for name in ("visits", "repeats")]
-    count = prod(axes.values()) * prod(number for number in rounds if type(number) is int and number > 0)
+    points = prod(axes.values())
+    given = {name: document.at((name,)) or Sweep.model_fields[name].default for name in ("visits", "repeats")}
+    rounds = {name: number for name, number in given.items() if type(number) is int and number > 0}
+    count = points * prod(rounds.values())
     if count > MAX_TRIALS:
+        large = "axes" if points > MAX_TRIALS or not rounds else max(rounds, key=lambda name: rounds[name])
         expected = f"at most {MAX_TRIALS:,}: shorten axes, zip them, or visit less often"
-        document.report(("axes",), f"a grid of {count:,} trials", expected)
+        document.report((large,), f"a grid of {count:,} trials", expected)
 
 
 def _key_line(document: Document, path: Path) -> int | None:

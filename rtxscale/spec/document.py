@@ -23,6 +23,8 @@ MAX_DEPTH = 12
 MAX_PROBLEMS = 200
 ALIAS_TAG = "!alias"
 COLLECTION_TAGS = ("tag:yaml.org,2002:map", "tag:yaml.org,2002:seq")
+MAX_BITS = 1000
+"""Larger whole numbers fit no field, and Python refuses to write the largest ones out."""
 NUMBER_TAGS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
 AMBIGUOUS = re.compile(r"[-+]?0[0-9_]|.*:")
 """Numbers that YAML 1.1 does not read as they look: octal `010` and base-60 `1:30`."""
@@ -191,6 +193,8 @@ class _Builder:
             return None
         try:
             value = self._scalars.construct_object(node)
+            if isinstance(value, int) and value.bit_length() > MAX_BITS:
+                raise OverflowError
         except (yaml.YAMLError, ValueError, KeyError, OverflowError):
             found = f"{shorten(self._document.marks[path].source)} (YAML cannot read it as {_tag_name(node.tag)})"
             self._document.report(path, found, "plain text, a number, true or false")

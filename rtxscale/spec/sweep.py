@@ -33,7 +33,9 @@ class Sweep(Section):
     """One sweep file."""
 
     name: Name = Field(description="1 to 64 letters, digits, dots, underscores or hyphens, a letter or digit first.")
-    question: str = Field(min_length=1, max_length=1000, description="What the sweep asks, in one sentence.")
+    question: str = Field(
+        min_length=1, max_length=1000, pattern=r"\S", description="What the sweep asks, one sentence, not blank."
+    )
     study: Study = Field(description="Work per GPU constant, global work constant, or both.")
     workload: Workload
     collectives: CollectivesProbe | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -59,6 +60,10 @@ def test_all_commands_are_there():
         assert invoke(name, "--help").exit_code == 0
 
 
+def test_help_cuts_no_line_short():
+    assert "..." not in invoke("--help").output.replace("[ARGS]...", "")
+
+
 def test_version():
     result = invoke("--version")
     assert (result.exit_code, result.output) == (0, f"rtxscale {rtxscale.__version__}\n")
@@ -88,6 +93,20 @@ def test_unexpected_errors_say_how_to_report_them():
     assert "Traceback" not in result.stderr
 
 
+class PanicException(BaseException):
+    """What such a library raises: no Exception."""
+
+
+def test_a_library_that_panics_is_one_style_too():
+    result = failing(PanicException("index out of bounds"))
+    assert result.exit_code == 1
+    assert result.stderr.startswith("rtxscale: error: PanicException: index out of bounds\n")
+
+
+def test_messages_do_not_command_the_terminal():
+    assert failing(PlanError("found \x1b[31m\x07")).stderr == "rtxscale: error: found \\x1b[31m\\x07\n"
+
+
 def test_debug_keeps_the_traceback_of_unexpected_errors_only(monkeypatch):
     monkeypatch.setenv("RTXSCALE_DEBUG", "1")
     assert isinstance(failing(ZeroDivisionError()).exception, ZeroDivisionError)
@@ -101,6 +120,31 @@ def test_interruption_is_130():
 
 def test_a_command_chooses_its_exit_code():
     assert failing(typer.Exit(3)).exit_code == 3
+
+
+@pytest.mark.parametrize(
+    ("words", "target", "message"),
+    [
+        ("runs", ">&-", "standard output is closed"),
+        ("runs", "> /dev/full", "output cannot be written (No space left on device)"),
+        ("show", "> /dev/full", "output cannot be written (No space left on device)"),
+        ("show --csv telemetry", "> /dev/full", "output cannot be written (No space left on device)"),
+        ("--help", "> /dev/full", "output cannot be written (No space left on device)"),
+    ],
+)
+def test_output_that_cannot_be_written_is_one_line(root, words, target, message):
+    line = f"{sys.executable} -m rtxscale {words} {target}"
+    environment = {**os.environ, "RTXSCALE_RESULTS": str(root)}
+    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 1
+    assert message in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_errors_that_cannot_be_written_keep_their_exit_code(tmp_path):
+    for target in ("2>&-", "2> /dev/full"):
+        line = f"{sys.executable} -m rtxscale show {tmp_path}/none {target}"
+        assert subprocess.run(["bash", "-c", line], capture_output=True, check=False).returncode == 2
 
 
 def test_a_closed_pipe_is_quiet(root):

@@ -5,7 +5,11 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import shlex
+import shutil
+import sys
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -61,11 +65,37 @@ def test_show_csv_of_an_unknown_table_names_the_known_ones(root):
 def test_no_run_and_unknown_run(tmp_path, root):
     for words in (("show",), ("report",), ("explain", "ab")):
         result = invoke(tmp_path, *words)
-        assert (result.exit_code, result.stderr.startswith("rtxscale: error: ")) == (1, True)
+        assert (result.exit_code, result.stderr.startswith("rtxscale: error: ")) == (2, True)
         assert "found no run" in result.stderr
-    result = invoke(root, "show", "nightly")
-    assert result.exit_code == 1
-    assert "nightly" in result.stderr
+    for text in ("nightly", "/dev/null", str(tmp_path)):
+        result = invoke(root, "show", text)
+        assert (result.exit_code, text in result.stderr) == (2, True)
+
+
+def test_results_that_are_no_directory(tmp_path):
+    (tmp_path / "file").write_text("")
+    for words in (("show",), ("report",), ("explain", "ab"), ("runs",)):
+        result = invoke(tmp_path, *words, "--results", str(tmp_path / "file"))
+        assert (result.exit_code, "not a directory" in result.stderr) == (2, True)
+
+
+def test_numbers_are_not_shown_of_a_run_with_a_changed_bit(root, tmp_path):
+    (run,) = root.iterdir()
+    damaged = Path(shutil.copytree(run, tmp_path / run.name))
+    part = next((damaged / "parts").glob("*trials*"))
+    data = bytearray(part.read_bytes())
+    data[len(data) // 2] ^= 1
+    part.write_bytes(data)
+    for words in (("show",), ("show", "--csv", "trials"), ("report",), ("explain", "ffff")):
+        result = invoke(tmp_path, *words)
+        assert (result.exit_code, result.stdout) == (1, "")
+        assert f"found damaged results: parts/{part.name} has another content" in result.stderr
+    assert not (damaged / "report.html").exists()
+
+
+def test_json_and_csv_together_are_refused(root):
+    result = invoke(root, "show", "--json", "--csv", "trials")
+    assert (result.exit_code, "found both" in result.stderr) == (2, True)
 
 
 def test_a_run_without_trials_is_shown(empty_root):
@@ -105,10 +135,28 @@ def test_report_into_nowhere_says_so(root, tmp_path, monkeypatch):
     from rtxscale.report import page
 
     monkeypatch.setattr(page, "vega_bundle", lambda: "")
-    (tmp_path / "file").write_text("")
-    result = invoke(root, "report", "-o", str(tmp_path / "file" / "r.html"))
-    assert result.exit_code == 2
-    assert "cannot be written" in result.stderr
+    (tmp_path / "file").write_text("mine")
+    os.mkfifo(tmp_path / "pipe")
+    for place in ("file/r.html", "missing/r.html", "pipe", "."):
+        result = invoke(root, "report", "-o", str(tmp_path / place))
+        assert (result.exit_code, "nothing was written" in result.stderr) == (2, True)
+    for place in ("file", "missing/charts", "pipe"):
+        result = invoke(root, "report", "-o", str(tmp_path / "r.html"), "--charts", str(tmp_path / place))
+        assert (result.exit_code, "nothing was written" in result.stderr) == (2, True)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "pipe"]
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_a_report_that_cannot_be_written_says_so(root, tmp_path, monkeypatch):
+    from rtxscale.report import page
+
+    def full(*_args, **_more):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(page, "vega_bundle", lambda: "")
+    monkeypatch.setattr(page.tempfile, "mkstemp", full)
+    result = invoke(root, "report", "-o", str(tmp_path / "r.html"))
+    assert (result.exit_code, "No space left on device" in result.stderr) == (2, True)
 
 
 def test_explain_prints_a_command_that_repeats_the_trial(root):
@@ -122,6 +170,7 @@ def test_explain_prints_a_command_that_repeats_the_trial(root):
     assert again.trial_id == row["trial_id"]
     assert words[words.index("--nproc-per-node") + 1] == "2"
     assert words[words.index("--device") + 1] == "cpu"
+    assert sys.executable in words
 
 
 def test_explain_shows_why_a_trial_failed(root):

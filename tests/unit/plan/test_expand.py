@@ -179,7 +179,7 @@ def test_the_hardware_wish_is_honoured():
     assert has_note(on_cpu, "the GPUs are not used")
     with pytest.raises(PlanError, match="found no GPU"):
         plan({"gpus": [1]}, machine(0), hardware={"device": "cuda"})
-    with pytest.raises(PlanError, match="asks for 4 GPUs"):
+    with pytest.raises(PlanError, match=r'asks for 4 GPUs: .* --assume "4x RTX 5090"'):
         plan({"gpus": [1]}, machine(2), hardware={"min_gpus": 4})
 
 

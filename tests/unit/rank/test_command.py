@@ -3,7 +3,6 @@ import os
 import shlex
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -56,6 +55,16 @@ def test_the_line_names_gpus_and_carries_the_whole_trial():
     assert repeated.trial_id == asked.trial_id
 
 
+def test_the_line_names_this_python_and_is_plain_ascii():
+    asked = trial(workload={**WORKLOAD, "model": "a\x1b\x7f\u202eb c"})
+    line = explain_command(asked, "cpu", 1, [])
+    words = shlex.split(line)
+    assert words[words.index("-m") - 1] == sys.executable
+    assert line.isascii()
+    assert line.isprintable()
+    assert Trial.model_validate_json(words[words.index("--trial") + 1]) == asked
+
+
 def test_the_line_needs_no_torch():
     code = "import sys, rtxscale.rank.command; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
@@ -63,9 +72,10 @@ def test_the_line_needs_no_torch():
 
 def test_the_line_runs_in_a_shell_and_prints_one_json_summary():
     line = explain_command(trial(gpus=1), "cpu", 1, [])
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     argv = ["sh", "-c", line]
-    done = subprocess.run(argv, env=os.environ | {"PATH": path}, capture_output=True, text=True, timeout=120)
+    # No environment is activated: `torchrun` is on no path.
+    bare = os.environ | {"PATH": "/usr/bin:/bin"}
+    done = subprocess.run(argv, env=bare, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
     assert result["outcome"] == "ok"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 
 import polars as pl
@@ -11,6 +12,7 @@ import pytest
 import vl_convert
 
 from rtxscale.analysis.conclusions import EFFECTS, EFFICIENCY
+from rtxscale.errors import BadInput
 from rtxscale.report.bandwidth_charts import bandwidth_figures, told_apart
 from rtxscale.report.charts import expectation, figures
 from rtxscale.report.export import picture_spec, write_charts
@@ -253,10 +255,21 @@ def test_of_many_bandwidth_series_the_default_the_best_and_the_worst_are_kept():
 
 
 def test_pictures_are_written(cpu_figures, tmp_path):
-    paths = write_charts(cpu_figures[:1], tmp_path / "deep" / "charts")
+    paths = write_charts(cpu_figures[:1], tmp_path / "charts")
     assert [path.name for path in paths] == ["weak-throughput.png", "weak-throughput.svg"]
     assert paths[0].read_bytes().startswith(b"\x89PNG")
     assert LIGHT.series[0] in paths[1].read_text()
+
+
+def test_pictures_replace_no_device_and_make_no_way(cpu_figures, tmp_path):
+    (tmp_path / "file").write_text("mine")
+    for place in (tmp_path / "deep" / "charts", tmp_path / "file", tmp_path / "file" / "charts"):
+        with pytest.raises(BadInput, match="nothing was written"):
+            write_charts(cpu_figures[:1], place)
+    os.mkfifo(tmp_path / "weak-throughput.svg")
+    with pytest.raises(BadInput, match="found a pipe"):
+        write_charts(cpu_figures[:1], tmp_path)
+    assert (tmp_path / "file").read_text() == "mine"
 
 
 def test_a_legend_never_has_less_than_one_column():

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 
+from rtxscale.errors import BadInput
 from rtxscale.report import page as page_module
 from rtxscale.report import scripts
 from rtxscale.report.page import page, script_json, write_report
+from rtxscale.report.targets import check_file
 
 MIB = 2**20
 LOADS = {"src", "href", "data", "poster", "action", "srcset"}
@@ -122,7 +126,7 @@ def test_an_empty_run_still_has_a_page(empty, small_bundle):
 
 
 def test_the_file_is_whole_or_absent(cpu, small_bundle, tmp_path, monkeypatch):
-    path = write_report(cpu.run, cpu.conclusions, tmp_path / "new" / "report.html")
+    path = write_report(cpu.run, cpu.conclusions, tmp_path / "report.html")
     assert path.is_absolute()
     assert list(path.parent.iterdir()) == [path]
     before = path.read_text()
@@ -135,6 +139,24 @@ def test_the_file_is_whole_or_absent(cpu, small_bundle, tmp_path, monkeypatch):
         write_report(cpu.run, cpu.conclusions, path)
     assert list(path.parent.iterdir()) == [path]
     assert path.read_text() == before
+
+
+def test_only_a_regular_file_is_replaced(cpu, small_bundle, tmp_path):
+    target, pipe, link = tmp_path / "file", tmp_path / "pipe", tmp_path / "link"
+    target.write_text("mine")
+    os.mkfifo(pipe)
+    link.symlink_to(target)
+    found = {tmp_path: "a directory", pipe: "a pipe", link: "a symbolic link", Path("/dev/full"): "a device"}
+    for place, words in found.items():
+        with pytest.raises(BadInput, match=f"found {words}; expected a regular file"):
+            check_file(place)
+    for place in (pipe, link, tmp_path / "missing" / "report.html", target / "report.html"):
+        with pytest.raises(BadInput, match="nothing was written"):
+            write_report(cpu.run, cpu.conclusions, place)
+    assert sorted(tmp_path.iterdir()) == [target, link, pipe]
+    assert pipe.is_fifo()
+    assert target.read_text() == "mine"
+    assert write_report(cpu.run, cpu.conclusions, target).read_text().startswith("<!DOCTYPE html>")
 
 
 def test_the_real_file_is_small_and_complete(h200, tmp_path, monkeypatch):

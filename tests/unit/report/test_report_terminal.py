@@ -50,6 +50,16 @@ def test_markup_in_names_is_shown_not_obeyed(hostile):
     assert "[bold]x[/bold]" in " ".join(printed(hostile).split())
 
 
+def test_what_a_terminal_would_obey_is_shown_as_text():
+    nasty = "a\x1b[31m\x07\0\u202eb"
+    table = Table(key="t", title=nasty, columns=(nasty, "b"), rows=[(nasty, "1")], note=nasty)
+    stream = io.StringIO()
+    show_table(table, stream=stream)
+    shown = stream.getvalue()
+    assert shown.replace("\n", "").isprintable()
+    assert shown.count(r"a\x1b[31m\x07\x00\u202eb") == 4
+
+
 def test_a_table_with_a_long_word_stays_inside():
     table = Table(key="t", title="", columns=("a", "b"), rows=[("x" * 300, "1")], right=frozenset({"b"}))
     stream = io.StringIO()

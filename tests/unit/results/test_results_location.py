@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rtxscale.errors import ResultsError
+from rtxscale.errors import BadInput
 from rtxscale.results.location import find_run, list_runs, results_root
 
 
@@ -38,7 +38,25 @@ def test_latest_is_the_run_written_to_last(tmp_path):
 
 
 def test_what_is_not_there_is_said(tmp_path):
-    with pytest.raises(ResultsError, match="found no run"):
+    with pytest.raises(BadInput, match="found no run"):
         find_run("latest", tmp_path / "missing")
-    with pytest.raises(ResultsError, match="neither a directory nor a run"):
-        find_run("nothing", tmp_path)
+    (tmp_path / "file").write_text("")
+    for text in ("nothing", str(tmp_path / "file"), "~nobody-here/run", "x" * 5000, "a\0b"):
+        with pytest.raises(BadInput, match="neither a directory nor a run"):
+            find_run(text, tmp_path)
+
+
+def test_a_directory_that_is_no_run_is_said(tmp_path):
+    with pytest.raises(BadInput, match=r"without the run\.json"):
+        find_run(str(tmp_path), tmp_path)
+
+
+def test_a_root_that_is_a_file_is_said(monkeypatch, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(BadInput, match="not a directory"):
+        results_root(tmp_path / "file")
+    monkeypatch.setenv("RTXSCALE_RESULTS", str(tmp_path / "file"))
+    with pytest.raises(BadInput, match="not a directory"):
+        results_root()
+    assert results_root(tmp_path) == tmp_path
+    assert results_root(tmp_path / "new") == tmp_path / "new"

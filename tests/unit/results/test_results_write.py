@@ -10,7 +10,7 @@ import pytest
 
 from rtxscale.errors import ResultsError
 from rtxscale.results import disk
-from rtxscale.results.read import Run, polars_schema
+from rtxscale.results.read import Run, open_verified, polars_schema
 from rtxscale.results.schema import TABLES, arrow_schema, table
 from rtxscale.results.write import RunWriter
 from rtxscale.spec.sweep import Sweep
@@ -234,6 +234,52 @@ def test_verify_sees_a_changed_byte(tmp_path, sweep):
     path.write_bytes(data)
     with pytest.raises(ResultsError, match="has another content"):
         Run.open(writer.run_dir).verify()
+
+
+def test_a_run_opened_for_its_numbers_is_verified(tmp_path, sweep):
+    with RunWriter.open(tmp_path, sweep, TEXT) as writer:
+        writer.commit(tables(trial("a")))
+    assert open_verified(writer.run_dir) == Run.open(writer.run_dir)
+    path = next((writer.run_dir / "parts").iterdir())
+    data = bytearray(path.read_bytes())
+    data[50] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(ResultsError, match=r"found damaged results: .* has another content"):
+        open_verified(writer.run_dir)
+
+
+def test_a_run_compacted_while_it_is_verified_is_read_again(tmp_path, sweep, monkeypatch):
+    with RunWriter.open(tmp_path, sweep, TEXT) as writer:
+        writer.commit(tables(trial("a")))
+        writer.commit(tables(trial("b")))
+        verify = Run.verify
+
+        def compact_first(run):
+            monkeypatch.undo()
+            writer.compact("s1")
+            verify(run)
+
+        monkeypatch.setattr(Run, "verify", compact_first)
+        assert open_verified(writer.run_dir).attempts() == {"a": ["ok"], "b": ["ok"]}
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"axes": [1, 2]},
+        {"axes": {"gpus": 3, "a": None}},
+        {"axes": None},
+        {"question": 3},
+        {"environment_id": []},
+        {"schema_version": True},
+    ],
+)
+def test_a_manifest_with_other_types_is_damaged(tmp_path, sweep, fields):
+    RunWriter.open(tmp_path, sweep, TEXT).close()
+    (run_dir,) = tmp_path.iterdir()
+    edit_json(run_dir / "run.json", **fields)
+    with pytest.raises(ResultsError, match=r"run\.json.*damaged"):
+        Run.open(run_dir)
 
 
 def test_a_root_that_is_a_file_is_found_before_anything_runs(tmp_path, sweep):

@@ -268,6 +268,26 @@ def test_a_grid_of_impossible_size_is_refused_before_it_is_built():
     values = ", ".join(str(value) for value in range(1, 400))
     text = GOOD + f"  ddp.bucket_mib: [{values}]\n  workload.classes: [{values}]\n"
     assert "a grid of 1,273,608 trials" in only(text).found
+    assert only(text).path == "axes"
+
+
+@pytest.mark.parametrize("name", ["visits", "repeats"])
+def test_too_many_rounds_are_told_where_they_stand(name):
+    problem = only(f"{GOOD}{name}: 999999999\n")
+    assert (problem.path, problem.line) == (name, 8)
+
+
+@pytest.mark.parametrize("text", ["0x" + "f" * 5000, "0b" + "1" * 20000, "0" + "7" * 5000, "1" + "_0" * 5000])
+def test_a_number_that_cannot_be_written_out_is_a_fault(text):
+    for place in (GOOD.replace("[1, 2]", f"[1, {text}]"), GOOD + f"visits: {text}\n", f"{text}: 1\n{GOOD}"):
+        assert len(str(only(place))) < 500
+
+
+@pytest.mark.parametrize("blank", ["''", "'  '", '"\\n\\t"'])
+def test_a_question_says_something(blank):
+    problem = only(GOOD.replace("Does it scale?", blank))
+    assert problem.path == "question"
+    assert "not blank" in problem.expected
 
 
 def test_very_many_problems_end_in_a_remark():

@@ -1,0 +1,45 @@
+"""What `rtxscale sweep` says and returns around the sweep itself."""
+
+import errno
+
+import pytest
+
+from rtxscale.cli import sweep
+from rtxscale.run.sweep import SweepResult
+
+
+def result(**fields):
+    return SweepResult(run_dir="/runs/a", **{"total": 10, "finished": 10, "outcomes": {"ok": 10}, **fields})
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ({}, 0),
+        ({"finished": 4, "interrupted": "limit"}, 3),
+        ({"finished": 4, "interrupted": "SIGINT"}, 130),
+        ({"finished": 4, "interrupted": "SIGTERM"}, 143),
+        ({"finished": 4, "interrupted": "SIGHUP"}, 129),
+        ({"outcomes": {"crashed": 10}}, 1),
+        ({"outcomes": {}}, 0),
+    ],
+)
+def test_exit_codes(fields, code):
+    assert sweep.exit_code(result(**fields)) == code
+
+
+def test_a_cut_sweep_says_how_far_it_came_and_how_to_go_on():
+    text = "\n".join(sweep.summary(result(finished=4, interrupted="SIGINT", outcomes={"ok": 4, "crashed": 1})))
+    assert "4 of 10 trials finished; attempts now: 1 crashed, 4 ok" in text
+    assert "the same command again continues where it stopped" in text
+
+
+def test_a_full_disk_at_the_report_takes_nothing_away(monkeypatch, capsys, tmp_path):
+    def full(_run_dir):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(sweep, "_report", full)
+    sweep.report_if_possible(tmp_path)
+    said = capsys.readouterr().err
+    assert "No space left on device" in said
+    assert f"rtxscale report {tmp_path}" in said
