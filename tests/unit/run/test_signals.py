@@ -11,7 +11,8 @@ from rtxscale.run.signals import Interruption
 
 @pytest.fixture
 def interruption():
-    kept = {number: signal.getsignal(number) for number in signals.CAUGHT}
+    # SIGHUP is ignored, and stays so, where the tests themselves run under nohup
+    kept = {number: signal.signal(number, signal.SIG_DFL) for number in signals.CAUGHT}
     asked = Interruption()
     asked.arm()
     asked.graceful = True
