@@ -17,7 +17,8 @@ from rtxscale.analysis.cells import CellTable, Replicates
 from rtxscale.analysis.conclusions import EFFECTS, NEEDS_VISITS
 from rtxscale.analysis.frames import empty, moments, series, shaped
 from rtxscale.analysis.pairs import paired_moments
-from rtxscale.analysis.settings import SIZE_AXES, as_text
+from rtxscale.analysis.settings import SIZE_AXES
+from rtxscale.spec.cell import as_text
 from rtxscale.stats.compare import holm, ratio_test
 
 SIGNIFICANT = 0.05

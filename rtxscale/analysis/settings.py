@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from rtxscale.spec.cell import Cell
+from rtxscale.spec.cell import Cell, as_text
 from rtxscale.spec.sweep import COMMUNICATION_AXES
 
 BATCH_AXES = ("workload.batch_per_gpu", "workload.global_batch")
@@ -101,17 +101,6 @@ def in_words(axis: str, value: str) -> str:
     """
     known = WORDS.get(axis)
     return known(value) if known else f"{axis.rpartition('.')[2]} {value}"
-
-
-def as_text(value: Any) -> str:
-    """A scalar of a sweep as text; 25 and 25.0 are alike.
-
-    >>> as_text(25.0), as_text(0.5), as_text(True), as_text("ring")
-    ('25', '0.5', 'true', 'ring')
-    """
-    if isinstance(value, float) and value.is_integer():
-        return str(int(value))
-    return value if isinstance(value, str) else json.dumps(value)
 
 
 def flatten(section: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, str]]:

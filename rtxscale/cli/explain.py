@@ -129,8 +129,8 @@ def summary(row: dict[str, Any], planned: Trial, attestation: pl.DataFrame) -> l
 
 
 def _facts(row: dict[str, Any], planned: Trial) -> Iterator[tuple[str, str]]:
-    from rtxscale.analysis.settings import as_text
     from rtxscale.report.numbers import number, throughput_unit
+    from rtxscale.spec.cell import as_text
 
     axes = json.loads(row["axes_json"] or "{}")
     yield "asked", ", ".join(f"{path} {as_text(value)}" for path, value in axes.items()) or planned.cell.canonical()

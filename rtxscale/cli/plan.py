@@ -172,26 +172,11 @@ def _dropped_lines(plan: Plan) -> Iterator[str]:
 
 
 def _estimate_lines(plan: Plan) -> Iterator[str]:
+    from rtxscale.plan.estimate import duration
+
     energy = "" if plan.estimate.energy_wh is None else f", at most {_energy(plan.estimate.energy_wh)}"
     yield f"Estimate: about {duration(plan.estimate.wall_s)}{energy}"
     yield from _wrapped(f"  ({plan.estimate.basis})", "   ")
-
-
-def duration(seconds: float) -> str:
-    """Seconds in words, to two units.
-
-    >>> duration(50), duration(754), duration(8000), duration(200000)
-    ('50 s', '13 min', '2 h 13 min', '2 d 8 h')
-    """
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    if minutes < 90:
-        return f"{minutes} min"
-    if minutes < 48 * 60:
-        return f"{minutes // 60} h {minutes % 60} min"
-    hours = round(minutes / 60)
-    return f"{hours // 24} d {hours % 24} h"
 
 
 def counted(count: int, noun: str) -> str:

@@ -94,3 +94,20 @@ def _soak_s(cells: list[Cell]) -> float:
         (*cell.workload.identity, cell.workload.precision): cell.measure.resolved().soak_s or 0.0 for cell in cells
     }
     return sum(soaks.values())
+
+
+def duration(seconds: float) -> str:
+    """Seconds in words, to two units.
+
+    >>> duration(50), duration(754), duration(8000), duration(200000)
+    ('50 s', '13 min', '2 h 13 min', '2 d 8 h')
+    """
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    if minutes < 90:
+        return f"{minutes} min"
+    if minutes < 48 * 60:
+        return f"{minutes // 60} h {minutes % 60} min"
+    hours = round(minutes / 60)
+    return f"{hours // 24} d {hours % 24} h"

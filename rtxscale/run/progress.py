@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from rtxscale.plan.estimate import duration
 from rtxscale.plan.model import PlannedSession
 from rtxscale.run.agenda import Todo
 from rtxscale.spec.printable import printable
@@ -172,16 +173,3 @@ def reading_words(readings: Mapping[str, Any]) -> list[str]:
     if readings.get("power_w") is not None:
         words.append(f"{readings['power_w']:.0f} W")
     return words
-
-
-def duration(seconds: float) -> str:
-    """A rough length of time in words.
-
-    >>> duration(42.0), duration(400.0), duration(9000.0)
-    ('42 s', '7 min', '2.5 h')
-    """
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    if seconds < 5400:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h"

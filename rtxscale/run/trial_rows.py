@@ -17,6 +17,7 @@ from rtxscale.rank.channel import RankReport
 from rtxscale.results.schema import TABLES, TRIALS, arrow_schema, table
 from rtxscale.run.agenda import Todo
 from rtxscale.run.failures import Verdict
+from rtxscale.spec.cell import as_text
 from rtxscale.telemetry.window import summarise
 
 RANK_TABLES = tuple(name for name in TABLES if name not in ("trials", "telemetry", "environment"))
@@ -158,15 +159,6 @@ def tag_telemetry(
 def trials_table(row: Mapping[str, Any]) -> pa.Table:
     """The row as a table."""
     return table("trials", [row])
-
-
-def as_text(value: str | float) -> str:
-    """A setting as text; 25 and 25.0 alike.
-
-    >>> as_text(25.0), as_text("auto"), as_text(0.5)
-    ('25', 'auto', '0.5')
-    """
-    return value if isinstance(value, str) else f"{value:g}"
 
 
 def _window_facts(row: Mapping[str, Any], served: Served, telemetry: pa.Table) -> dict[str, Any]:

@@ -157,6 +157,17 @@ def trial_id_of(canonical: str, visit: int, repeat: int, slot: int) -> str:
     return content_id(f"{canonical}|v{visit}|r{repeat}|s{slot}")
 
 
+def as_text(value: Any) -> str:
+    """A scalar of a sweep as text; 25 and 25.0 are alike.
+
+    >>> as_text(25.0), as_text(0.5), as_text(True), as_text("ring")
+    ('25', '0.5', 'true', 'ring')
+    """
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return value if isinstance(value, str) else json.dumps(value)
+
+
 def content_id(text: str) -> str:
     """First twelve hexadecimal digits of the SHA-256 of `text`."""
     return hashlib.sha256(text.encode()).hexdigest()[:12]
