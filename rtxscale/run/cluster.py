@@ -29,6 +29,10 @@ from rtxscale.run.ray_setup import ray
 NAMESPACE = "rtxscale"
 OWNER_VARIABLE = "RTXSCALE_LOCAL_CLUSTER"
 """Marks every process of a cluster of our own with that cluster's scratch folder."""
+KEEP_ENVIRONMENT_VARIABLE = "SPT_NOENV"
+"""Ray names its Python processes by writing over their start-up memory, from the arguments into the environment. Raylets
+pass variables on in no fixed order, so the one written over could be the mark above, and the process would be missed.
+With this set, as the setproctitle library documents, the environment is left alone."""
 LOCAL_PREFIX = "rtxscale-local-"
 JOINED_PREFIX = "rtxscale-joined-"
 HUB_PREFIX = "rtxscale-hub-"
@@ -106,7 +110,8 @@ def _started(scratch: Path, metadata: dict[str, str]) -> Iterator[Connection]:
     """A cluster on this host alone, up while the generator is suspended."""
     temporary = None if os.environ.get("RAY_TMPDIR") or len(str(scratch)) > 40 else str(scratch)
     silence()
-    os.environ[OWNER_VARIABLE] = str(scratch)
+    marks = {OWNER_VARIABLE: str(scratch), KEEP_ENVIRONMENT_VARIABLE: "1"}
+    os.environ.update(marks)
     try:
         with _groups_of_their_own():
             ray.init(
@@ -122,7 +127,8 @@ def _started(scratch: Path, metadata: dict[str, str]) -> Iterator[Connection]:
         yield Connection(ours=True, scratch=scratch)
     finally:
         ray.shutdown()
-        del os.environ[OWNER_VARIABLE]
+        for name in marks:
+            del os.environ[name]
         end_processes(lambda owner: owner == scratch)  # Ray's agents at times outlive their cluster
 
 

@@ -62,6 +62,7 @@ def home() -> Iterator[Path]:
 def head(home) -> Iterator[Head]:
     """The head node, up until the last test has run."""
     variables = clean_environment(home) | {"RAY_TMPDIR": str(home), "RAY_metrics_report_interval_ms": "1000"}
+    variables["SPT_NOENV"] = "1"  # Ray writes titles over the environment otherwise, and HOME may be in the way
     subprocess.run(["ray", "get-auth-token", "--generate"], env=variables, check=True, capture_output=True)
     variables["RAY_AUTH_MODE"] = "token"
     gcs, dashboard, client, agent = free_ports(4)

@@ -61,6 +61,14 @@ def left(home):
     ]
 
 
+def overwritten(pid):
+    """Whether a process lost its first variable, and with it perhaps the one that says whose it is, to a new title."""
+    try:
+        return Path(f"/proc/{pid}/environ").read_bytes().startswith(b"\0")
+    except OSError:
+        return False
+
+
 def nothing_runs(home):
     return not left(home)
 
@@ -74,6 +82,9 @@ def test_killed_in_the_middle_and_run_again_repeats_nothing(own_home, tmp_path):
     results = tmp_path / "results"
     first = Command(own_home, sweep, results)
     first.until("] gpus=")
+    below = [pid for pid in processes_of(own_home) if pid != first.process.pid]
+    assert len(below) >= 5
+    assert not [command_of(pid) for pid in below if overwritten(pid)]
     first.process.send_signal(signal.SIGKILL)
     first.process.wait(10)
     (run_dir,) = results.iterdir()
