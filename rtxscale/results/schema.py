@@ -51,6 +51,7 @@ TRIALS = (
     Column("visit", "int", "", "which visit of the session key", "plan"),
     Column("repeat", "int", "", "which repeat within the visit", "plan"),
     Column("slot", "int", "", "which GPU of the pool a 1-GPU baseline ran on", "plan"),
+    Column("stage", "str", "", "what it is for: sweep (null in old runs), sentinel or confirm", "plan"),
     Column("position", "int", "", "place in the session's order, from 0", "run"),
     Column("environment_id", "str", "", "hash of the measured software and hardware", "run"),
     Column("study", "str", "", "weak, strong or both, as declared", "plan"),
@@ -89,6 +90,13 @@ TRIALS = (
     Column("warmup_steps", "int", "steps", "steps of the warm-up", "rank"),
     Column("steady", "bool", "", "the steady-state criterion held", "rank"),
     Column("steady_criterion", "str", "", "criterion and its parameters", "rank"),
+    Column("load_s", "float", "s", "the session's seconds under load before the window, pauses left out", "rank"),
+    Column(
+        "temperature_slope", "float", "degC/min", "steepest slope of a used GPU's temperature, end of warm-up", "rank"
+    ),
+    Column(
+        "sm_clock_slope", "float", "1/min", "steepest relative slope of a used GPU's SM clock, end of warm-up", "rank"
+    ),
     Column("window_s", "float", "s", "barrier to barrier wall time of the window on rank 0", "rank", "mean"),
     Column("window_steps", "int", "steps", "steps in the window", "rank"),
     Column("window_start_ns", "int", "ns", "Unix time at the window's first barrier", "rank"),
@@ -117,6 +125,8 @@ TRIALS = (
     Column("power_w", "float", "W", "mean power of the used GPUs together over the window", "run", "mean"),
     Column("energy_j", "float", "J", "energy of the used GPUs over the window", "run", "mean"),
     Column("energy_source", "str", "", "counter or integral", "run"),
+    Column("energy_counter_j", "float", "J", "by the energy counter; null where there is none", "run", "mean"),
+    Column("energy_integral_j", "float", "J", "by integrating power samples; null with too few", "run", "mean"),
     Column("temperature_max_c", "float", "degC", "hottest used GPU in the window", "run", "max"),
     Column("sm_clock_mhz", "float", "MHz", "mean SM clock of the used GPUs in the window", "run", "mean"),
     Column(

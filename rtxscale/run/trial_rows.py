@@ -79,6 +79,7 @@ def planned_columns(todo: Todo) -> dict[str, Any]:
         "visit": trial.visit,
         "repeat": trial.repeat,
         "slot": trial.slot,
+        "stage": trial.stage,
         "cell_json": cell.canonical(),
         "axes_json": json.dumps(todo.planned.axes, sort_keys=True),
         "workload": workload.label,

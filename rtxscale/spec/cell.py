@@ -19,6 +19,7 @@ from rtxscale.spec.workload import CollectivesProbe, Workload
 Channels = Annotated[int, Field(ge=1, le=64)]
 Isolation = Literal["warm", "process"]
 Launcher = Literal["ray", "torchrun"]
+Stage = Literal["sweep", "sentinel", "confirm"]
 
 
 class Nccl(Section):
@@ -37,6 +38,16 @@ class Ddp(Section):
     bucket_mib: Literal["auto"] | PositiveFloat = Field(
         "auto", description="Gradient bucket cap in MiB (bucket_cap_mb); auto is DDP's own 25 with a first bucket of 1."
     )
+
+
+class Planted(Section):
+    """What an instrument check plants into a cell; a sweep that asks about a machine leaves it alone."""
+
+    arm: str = Field("", max_length=64, description="A further name of the same cell: two arms differ in nothing else.")
+    delay_ms: Annotated[float, Field(ge=0, allow_inf_nan=False)] = Field(
+        0.0, description="Milliseconds of the device's time added to every step."
+    )
+    delay_rank: Annotated[int, Field(ge=0)] | None = Field(None, description="The only rank delayed; else all are.")
 
 
 class Measure(Section):
@@ -99,6 +110,7 @@ class Cell(Section):
     measure: Measure = Measure()
     isolation: Isolation = Field("warm", description="warm: sessions serve many trials; process: a session a trial.")
     launcher: Launcher = Field("ray", description="Who starts the ranks: Ray Train or torchrun.")
+    planted: Planted = Planted()
 
     def canonical(self) -> str:
         """Canonical JSON of what differs from the defaults: sorted keys, no spaces, `25` and `25.0` alike.
@@ -128,7 +140,7 @@ def make_cell(fields: dict[str, Any]) -> Cell:
     return Cell(**{**fields, **made})
 
 
-SECTIONS = ("workload", "collectives", "nccl", "ddp", "measure")
+SECTIONS = ("workload", "collectives", "nccl", "ddp", "measure", "planted")
 
 
 @lru_cache(maxsize=1024)
@@ -139,22 +151,28 @@ def _section(name: str, items: tuple[tuple[str, Any], ...]) -> Section:
 
 
 class Trial(Section):
-    """One measurement of a cell: which visit and repeat and, for a 1-GPU baseline, which GPU of the pool (`slot`)."""
+    """One measurement of a cell: which visit and repeat and, for a 1-GPU baseline, which GPU of the pool (`slot`).
+
+    `stage` says what it is measured for: `sweep` for the sweep's question; `sentinel` to see the session drift, where
+    `repeat` counts the sentinels of the session; `confirm` to confirm what the sweep has selected.
+    """
 
     cell: Cell
     visit: Annotated[int, Field(ge=1)]
     repeat: Annotated[int, Field(ge=1)] = 1
     slot: Annotated[int, Field(ge=0)] = 0
+    stage: Stage = "sweep"
 
     @property
     def trial_id(self) -> str:
-        """Content hash of the cell, visit, repeat and slot; the same on every machine."""
-        return trial_id_of(self.cell.canonical(), self.visit, self.repeat, self.slot)
+        """Content hash of the cell, visit, repeat, slot and stage; the same on every machine."""
+        return trial_id_of(self.cell.canonical(), self.visit, self.repeat, self.slot, self.stage)
 
 
-def trial_id_of(canonical: str, visit: int, repeat: int, slot: int) -> str:
+def trial_id_of(canonical: str, visit: int, repeat: int, slot: int, stage: Stage = "sweep") -> str:
     """Trial id from the canonical text of a cell, for callers that need many ids of one cell."""
-    return content_id(f"{canonical}|v{visit}|r{repeat}|s{slot}")
+    suffix = "" if stage == "sweep" else f"|{stage}"
+    return content_id(f"{canonical}|v{visit}|r{repeat}|s{slot}{suffix}")
 
 
 def as_text(value: Any) -> str:

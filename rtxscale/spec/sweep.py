@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from rtxscale.spec.cell import Cell, Ddp, Isolation, Launcher, Measure, Nccl, canonical_json, content_id
+from rtxscale.spec.cell import Cell, Ddp, Isolation, Launcher, Measure, Nccl, Planted, canonical_json, content_id
 from rtxscale.spec.section import PositiveInt, Section, Several
 from rtxscale.spec.workload import CollectivesProbe, Workload
 
@@ -45,12 +45,16 @@ class Sweep(Section):
     measure: Measure = Measure()
     isolation: Isolation = "warm"
     launcher: Launcher = "ray"
+    planted: Planted = Planted()
     axes: dict[str, Several[Scalar]] = Field(description="Dotted path of a field -> its values.")
     zip: Several[Several[str]] = Field((), description="Groups of axes that move together.")
     exclude: Several[dict[str, Scalar]] = Field((), description="Points left out: all given values match.")
     visits: PositiveInt = Field(2, description="Sessions per session key, in mirrored order.")
     repeats: PositiveInt = Field(1, description="Trials of a cell within one visit.")
     order: Order = Field("interleaved", description="Order of the trials within a session.")
+    sentinels: Literal["auto", "off"] = Field(
+        "auto", description="Trials of the default cell at start, middle and end of each session, to see it drift."
+    )
     hardware: Hardware = Hardware()
 
     @property

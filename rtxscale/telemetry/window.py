@@ -38,7 +38,7 @@ def summarise(telemetry: pa.Table, uuids: Sequence[str], start_ns: int, end_ns: 
 
     `power_w` is the mean over time of the sampled power, summed over GPUs; `energy_j` comes from the GPUs' energy
     counters if all of them have one that ran through, else from the integral of the sampled power, and
-    `energy_source` says which. `throttle_share` is the share of samples with a real slowdown, `power_cap_share` of
+    `energy_source` says which; both are given beside it, to be compared. `throttle_share` is the share of samples with a real slowdown, `power_cap_share` of
     those at the software power cap, which is a loaded card's normal state.
     """
     rows = _rows(telemetry, uuids, start_ns - EDGE_NS, end_ns + EDGE_NS)
@@ -59,6 +59,8 @@ def summarise(telemetry: pa.Table, uuids: Sequence[str], start_ns: int, end_ns: 
         "power_w": None if power_energy is None else power_energy * 1e9 / (end_ns - start_ns),
         "energy_j": energy,
         "energy_source": source,
+        "energy_counter_j": counted,
+        "energy_integral_j": integral,
         "temperature_max_c": max(_values(inside, "temperature_c"), default=None),
         "sm_clock_mhz": _mean(_values(inside, "sm_clock_mhz")),
         "throttle_share": _mean([bool(SLOWDOWNS & active) for active in reasons]),

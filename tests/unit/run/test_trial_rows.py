@@ -66,8 +66,10 @@ def row(verdict=None, facts=FACTS, served=SERVED):
 def test_the_row_fits_the_schema_and_holds_every_column_of_run_and_plan():
     written = trials_table(row()).to_pylist()[0]
     missing = {column.name for column in TRIALS if column.writer in ("plan", "run") and written[column.name] is None}
-    from_samples = {"temperature_max_c", "sm_clock_mhz", "throttle_share", "power_cap_share"}  # the samples have none
-    assert missing == from_samples | {"flags"}  # flags are the analysis' business
+    from_samples = {"temperature_max_c", "sm_clock_mhz", "throttle_share", "power_cap_share"}  # these samples have none
+    # Flags are the analysis' business.
+    assert missing == from_samples | {"flags", "energy_counter_j"}
+    assert written["energy_integral_j"] == written["energy_j"]
 
 
 def test_time_outside_is_what_nothing_was_measured_in():

@@ -42,6 +42,13 @@ def test_two_gpus_at_constant_power():
     assert found["energy_source"] == "counter"
 
 
+def test_counter_and_integral_are_both_given_so_that_they_can_be_compared():
+    rows = [*gpu_rows("a", tenths(10), power_w=lambda _: 200.0, energy_j=lambda s: 210 * s)]
+    found = window(rows, ["a"], 2, 8)
+    assert found["energy_counter_j"] == found["energy_j"] == pytest.approx(210 * 6)
+    assert found["energy_integral_j"] == pytest.approx(200 * 6)
+
+
 def test_edges_between_samples_belong_to_the_window():
     rows = list(gpu_rows("a", tenths(10), energy_j=lambda s: 250 * s, power_w=lambda _: 250.0))
     assert window(rows, ["a"], 2.03, 7.98)["energy_j"] == pytest.approx(250 * 5.95)
