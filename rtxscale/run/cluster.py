@@ -30,9 +30,9 @@ NAMESPACE = "rtxscale"
 OWNER_VARIABLE = "RTXSCALE_LOCAL_CLUSTER"
 """Marks every process of a cluster of our own with that cluster's scratch folder."""
 KEEP_ENVIRONMENT_VARIABLE = "SPT_NOENV"
-"""Ray names its Python processes by writing over their start-up memory, from the arguments into the environment. Raylets
-pass variables on in no fixed order, so the one written over could be the mark above, and the process would be missed.
-With this set, as the setproctitle library documents, the environment is left alone."""
+"""Ray names its Python processes by writing over their start-up memory, from the arguments into the environment.
+Raylets pass variables on in no fixed order, so the one written over could be the mark above, and the process would be
+missed. With this set, as the setproctitle library documents, the environment is left alone."""
 LOCAL_PREFIX = "rtxscale-local-"
 JOINED_PREFIX = "rtxscale-joined-"
 HUB_PREFIX = "rtxscale-hub-"

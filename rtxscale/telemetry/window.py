@@ -38,8 +38,8 @@ def summarise(telemetry: pa.Table, uuids: Sequence[str], start_ns: int, end_ns: 
 
     `power_w` is the mean over time of the sampled power, summed over GPUs; `energy_j` comes from the GPUs' energy
     counters if all of them have one that ran through, else from the integral of the sampled power, and
-    `energy_source` says which; both are given beside it, to be compared. `throttle_share` is the share of samples with a real slowdown, `power_cap_share` of
-    those at the software power cap, which is a loaded card's normal state.
+    `energy_source` says which; both are given beside it, to be compared. `throttle_share` is the share of samples with
+    a real slowdown, `power_cap_share` of those at the software power cap, which is a loaded card's normal state.
     """
     rows = _rows(telemetry, uuids, start_ns - EDGE_NS, end_ns + EDGE_NS)
     inside = [row for row in rows if start_ns <= row["t_ns"] <= end_ns]
