@@ -170,3 +170,16 @@ def smallest_world(training: DecoderTraining, limit: float, most: int) -> int | 
     """The fewest GPUs, up to `most`, on which the peak stays within `limit` bytes; None when it never does."""
     worlds = range(1, most + 1)
     return next((world for world in worlds if memory_of(replace(training, world=world)).peak <= limit), None)
+
+
+def training_states(parameters: int, world: int, *, sharded: bool) -> float:
+    """Bytes on each GPU of a model's weights, gradients and AdamW's states, with DDP's buckets; no activations.
+
+    >>> training_states(1000, 1, sharded=True), training_states(1000, 2, sharded=False)
+    (16000.0, 20000.0)
+    >>> training_states(1000, 2, sharded=True)
+    8000.0
+    """
+    if sharded:
+        return FULL * (2 + ADAM_STATES) * parameters / world
+    return float(FULL * (2 + ADAM_STATES + (world > 1)) * parameters)

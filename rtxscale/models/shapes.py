@@ -76,3 +76,6 @@ SIZES = {
     "13b": DecoderShape(layers=40, hidden=5120, heads=40, kv_heads=40, ffn=13824, vocab=32000, source=LLAMA_2),
 }
 """Shapes by name. Names are those of the classes: 125m and 350m hold a little more, as the embeddings are not tied."""
+
+UNET_PARAMETERS = {"sdxl": 2_567_463_684, "tiny": 2_512_132}
+"""Parameters of the diffusion UNets by name (`workloads.unet` builds them; a test counts)."""

@@ -77,6 +77,33 @@ class LanguageWorkload(Section):
         return f"{self.kind}/{self.size}"
 
 
+class DiffusionWorkload(Section):
+    """Train the SDXL UNet with the DDPM objective on random latents that stay on the device."""
+
+    kind: Literal["diffusion"]
+    model: Literal["sdxl", "tiny"] = Field("sdxl", description="sdxl, or the same architecture in small for tests.")
+    batch_per_gpu: PositiveInt | None = Field(None, description="Images per GPU and step; the weak study's constant.")
+    global_batch: PositiveInt | None = Field(None, description="Images of all GPUs per step; the strong study's.")
+    image_size: Annotated[int, Field(ge=32, multiple_of=32)] = Field(
+        1024, description="Height and width in pixels, a multiple of 32; latents are an eighth of it."
+    )
+    checkpointing: Literal["off", "on"] = Field("off", description="Recompute each block's activations in backward.")
+    precision: Precision = Field("bf16", description="fp32, tf32 (fp32 with TF32 matmuls), fp16 with scaling, bf16.")
+    compile: CompileMode = Field("off", description="torch.compile mode, or off.")
+    channels_last: bool = Field(True, description="Memory format channels-last for a whole model.")
+    parallel: Literal["ddp", "fsdp"] = Field("ddp", description="ddp: whole model on each GPU; fsdp: sharded (FSDP2).")
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        """What a session cannot swap while warm: the model itself."""
+        return (self.kind, self.model)
+
+    @property
+    def label(self) -> str:
+        """How tables name it, such as `diffusion/sdxl`."""
+        return f"{self.kind}/{self.model}"
+
+
 class CollectivesWorkload(Section):
     """Time raw collectives over message sizes; it has bandwidths, no throughput and no efficiency."""
 
@@ -98,7 +125,9 @@ class CollectivesWorkload(Section):
         return self.kind
 
 
-Workload = Annotated[VisionWorkload | LanguageWorkload | CollectivesWorkload, Field(discriminator="kind")]
+Workload = Annotated[
+    VisionWorkload | LanguageWorkload | DiffusionWorkload | CollectivesWorkload, Field(discriminator="kind")
+]
 
 
 class CollectivesProbe(Section):

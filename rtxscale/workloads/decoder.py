@@ -11,12 +11,12 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.utils.checkpoint import checkpoint
 
 from rtxscale.models.shapes import DecoderShape
 from rtxscale.nccl.attest import Attested, Verdict
 from rtxscale.workloads.attention import REPEATED_HEADS, repeated_heads
+from rtxscale.workloads.parallel import assign
 
 SEED = 1234
 SPREAD = 0.02
@@ -62,11 +62,7 @@ def fill(model: nn.Module, device: torch.device) -> None:
         whole = torch.ones(parameter.shape, device=device)
         if parameter.ndim > 1:
             whole.normal_(0.0, SPREAD, generator=generator)
-        if isinstance(parameter, DTensor):
-            own = distribute_tensor(whole, parameter.device_mesh, parameter.placements, src_data_rank=None)
-            parameter.to_local().copy_(own.to_local())
-        else:
-            parameter.copy_(whole)
+        assign(parameter, whole)
 
 
 def set_checkpointing(model: Any, wanted: bool) -> None:

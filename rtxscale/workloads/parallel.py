@@ -13,7 +13,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
-from torch.distributed.tensor import DTensor
+from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 
 from rtxscale.nccl.attest import Attested, Verdict
@@ -52,6 +52,16 @@ def fully_sharded(
     for block in blocks:
         fully_shard(block, mesh=mesh, mp_policy=policy, reshard_after_forward=reshard_after_forward)
     fully_shard(model, mesh=mesh)
+
+
+@torch.no_grad()
+def assign(parameter: nn.Parameter, whole: torch.Tensor) -> None:
+    """Give a parameter its values from the whole tensor: all of them, or this rank's shard."""
+    if isinstance(parameter, DTensor):
+        own = distribute_tensor(whole, parameter.device_mesh, parameter.placements, src_data_rank=None)
+        parameter.to_local().copy_(own.to_local())
+    else:
+        parameter.copy_(whole)
 
 
 def attest_parallel(requested: str, model: nn.Module, world: int) -> Attested:

@@ -15,6 +15,7 @@ from rtxscale.workloads.registry import IMPLEMENTATIONS
 
 SMALL = {"model": "test_resnet", "image_size": 32, "classes": 10, "batch_per_gpu": 2}
 TINY = {"size": "tiny", "context": 16, "batch_per_gpu": 2, "precision": "fp32"}
+LATENTS = {"model": "tiny", "image_size": 32, "batch_per_gpu": 2, "precision": "fp32"}
 WORKLOADS = {
     "vision fp32": {"kind": "vision", "precision": "fp32", **SMALL},
     "vision tf32": {"kind": "vision", "precision": "tf32", **SMALL},
@@ -28,6 +29,10 @@ WORKLOADS = {
     "language fp16": {"kind": "language", **TINY, "precision": "fp16"},
     "language fsdp": {"kind": "language", **TINY, "parallel": "fsdp"},
     "language all": {"kind": "language", **TINY, "accumulation": 2, "checkpointing": "on", "attention": "flash"},
+    "diffusion": {"kind": "diffusion", **LATENTS},
+    "diffusion bf16": {"kind": "diffusion", **LATENTS, "precision": "bf16", "checkpointing": "on"},
+    "diffusion fsdp": {"kind": "diffusion", **LATENTS, "parallel": "fsdp"},
+    "diffusion fp16": {"kind": "diffusion", **LATENTS, "precision": "fp16", "channels_last": False},
     "collectives": {"kind": "collectives", "sizes_mib": [0.01], "operations": ["all_reduce"]},
 }
 
@@ -82,7 +87,7 @@ def test_it_steps_tells_its_loss_and_can_be_closed_twice(name, group):
     running.close()
 
 
-@pytest.mark.parametrize("name", [name for name in WORKLOADS if name != "collectives"])
+@pytest.mark.parametrize("name", [name for name in WORKLOADS if not name.startswith(("collectives", "diffusion"))])
 def test_it_trains(name):
     running = prepared(WORKLOADS[name])
     running.step()

@@ -75,6 +75,30 @@ FAULTS = [
     ("measure: {window_s: 1e-4}", 8, "measure.window_s", "1e-4 (YAML reads it as text)", "written 1.0e-4"),
     ("measure: {window_s: .nan}", 8, "measure.window_s", ".nan (YAML reads it as not a finite number)", "a number"),
     ("measure: {window_s: .inf}", 8, "measure.window_s", ".inf (YAML reads it as not a finite number)", "a number"),
+    (
+        "measure: {warmup_min_s: 30}",
+        8,
+        "measure.warmup_min_s",
+        "30 with warmup_max_s 20 (profile quick)",
+        "longer than",
+    ),
+    (
+        "measure:\n  warmup_min_s: 30\n  warmup_max_s: 30",
+        10,
+        "measure.warmup_max_s",
+        "warmup_min_s 30 with warmup_max_s 30",
+        "longer than the least one",
+    ),
+    (
+        "measure: {profile: published, soak_s: 0, warmup_max_s: 100}",
+        8,
+        "measure.warmup_max_s",
+        "slope_s 180 (profile published) with soak_s 0 and warmup_max_s 100",
+        "slope_s of at most 100",
+    ),
+    ("measure: {slope_s: 5}", 8, "measure.slope_s", "5", "a number of at least 10"),
+    ("measure: {clock_slope: on}", 8, "measure.clock_slope", "on (YAML reads it as true)", "off, or a number greater"),
+    ("nccl: {channels: 4}", 7, "axes.nccl.channels", "nccl.channels both as an axis and fixed in line 8", "one of the"),
     ("nccl: {p2p: off}", 8, "nccl.p2p", "off (YAML reads it as false)", "auto or disabled"),
     ("nccl: {algorithm: trree}", 8, "nccl.algorithm", "trree", "auto, ring or tree"),
     ("nccl: {\n  chanels: 2}", 9, "nccl.chanels", "the key chanels", "nearest is channels"),
@@ -196,9 +220,24 @@ def test_everything_wrong_is_reported_at_once_in_file_order():
     assert [problem.line for problem in found] == [1, 3, 4, 6, 8, 9]
 
 
+def test_contradictory_knobs_are_told_together():
+    text = GOOD.replace("weak", "week") + "nccl: {channels: 2}\nmeasure: {warmup_min_s: 9, warmup_max_s: 5}\n"
+    assert [(problem.path, problem.line) for problem in problems(text)] == [
+        ("study", 3),
+        ("axes.nccl.channels", 7),
+        ("measure.warmup_max_s", 9),
+    ]
+
+
+def test_a_measure_on_an_axis_is_left_to_the_plan():
+    sweep = parse_sweep(GOOD + "  measure.warmup_max_s: [10, 40]\nmeasure: {warmup_min_s: 30}\n", "x")
+    assert sweep.measure.warmup_min_s == 30
+    parse_sweep(GOOD + "  measure.profile: [quick, published]\nmeasure: {warmup_min_s: 30}\n", "x")
+
+
 def test_every_missing_field_is_named():
     assert {problem.path for problem in problems("visits: 2\n")} == {"name", "question", "study", "workload", "axes"}
-    assert only(GOOD.replace("kind: vision, ", "")).expected == "vision, language or collectives"
+    assert only(GOOD.replace("kind: vision, ", "")).expected == "vision, language, diffusion or collectives"
 
 
 def test_nothing_is_interpreted():

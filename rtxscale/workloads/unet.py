@@ -1,0 +1,127 @@
+"""The SDXL UNet of diffusers, from its published configuration alone: nothing is downloaded, weights are random.
+
+`sdxl` has the shapes of stabilityai/stable-diffusion-xl-base-1.0 (unet/config.json), Podell et al. (2023),
+arXiv:2307.01952: 2,567,463,684 parameters. `tiny` is the same architecture in small, for tests. Caller:
+`workloads.diffusion`.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from rtxscale.workloads.parallel import assign
+
+MISSING = "workload.kind: found diffusion, which needs diffusers; install it with pip install 'rtxscale[diffusion]'"
+SEED = 1234
+SPREAD = 0.02
+"""Standard deviation of new weights: what is trained is noise, it only has to stay finite."""
+LATENT_SCALE = 8
+"""Pixels of an image per latent, in each direction: SDXL's autoencoder halves three times."""
+POOLED_TIMES = 6
+"""Numbers that condition on size and crop: original height and width, crop top and left, target height and width."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class UNetShape:
+    """What the architecture is built from. `text` is (tokens, width) of the prompt's embedding, `pooled` its width."""
+
+    blocks: tuple[int, ...]
+    heads: tuple[int, ...]
+    transformers: tuple[int, ...]
+    text: tuple[int, int]
+    pooled: int
+    time_width: int
+
+
+SHAPES = {
+    "sdxl": UNetShape(
+        blocks=(320, 640, 1280),
+        heads=(5, 10, 20),
+        transformers=(1, 2, 10),
+        text=(77, 2048),
+        pooled=1280,
+        time_width=256,
+    ),
+    "tiny": UNetShape(
+        blocks=(32, 64, 64), heads=(2, 4, 4), transformers=(1, 1, 1), text=(8, 32), pooled=32, time_width=8
+    ),
+}
+
+
+def missing_library() -> str:
+    """What to install, in words; empty when it is there."""
+    return "" if importlib.util.find_spec("diffusers") else MISSING
+
+
+def build_unet(shape: UNetShape) -> Any:
+    """A diffusers UNet2DConditionModel; on the meta device inside `torch.device("meta")`.
+
+    Raises:
+        RuntimeError: diffusers is not installed.
+    """
+    if missing := missing_library():
+        raise RuntimeError(missing)
+    from diffusers.models.unets.unet_2d_condition import UNet2DConditionModel
+
+    return UNet2DConditionModel(
+        sample_size=128,
+        in_channels=4,
+        out_channels=4,
+        block_out_channels=shape.blocks,
+        down_block_types=("DownBlock2D", "CrossAttnDownBlock2D", "CrossAttnDownBlock2D"),
+        up_block_types=("CrossAttnUpBlock2D", "CrossAttnUpBlock2D", "UpBlock2D"),
+        layers_per_block=2,
+        transformer_layers_per_block=shape.transformers,
+        attention_head_dim=shape.heads,
+        cross_attention_dim=shape.text[1],
+        use_linear_projection=True,
+        addition_embed_type="text_time",
+        addition_time_embed_dim=shape.time_width,
+        projection_class_embeddings_input_dim=shape.pooled + POOLED_TIMES * shape.time_width,
+    )
+
+
+@torch.no_grad()
+def fill(model: nn.Module, device: torch.device) -> None:
+    """Draw all weights anew from `SEED`: matrices and kernels normal, scales of norms one, biases zero.
+
+    The same weights in every memory format and however they are spread: whole tensors are drawn, in the order of
+    indices. One at a time is on the device.
+    """
+    generator = torch.Generator(device).manual_seed(SEED)
+    for name, parameter in model.named_parameters():
+        whole = torch.full(parameter.shape, 0.0 if name.endswith("bias") else 1.0, device=device)
+        if parameter.ndim > 1:
+            whole.normal_(0.0, SPREAD, generator=generator)
+        assign(parameter, whole)
+
+
+def blocks_of(model: Any) -> list[nn.Module]:
+    """The parts that are sharded, gathered and compiled each by itself."""
+    return [*model.down_blocks, model.mid_block, *model.up_blocks]
+
+
+def draw_batch(shape: UNetShape, batch: int, image_size: int, device: torch.device, seed: int) -> dict[str, Any]:
+    """A batch of random latents and what they are conditioned on.
+
+    `latents` (batch, 4, side, side), `text` (batch, tokens, width), `pooled` (batch, width), `times`
+    (batch, 6): size and crop as if nothing had been cropped.
+    """
+    generator = torch.Generator(device).manual_seed(seed)
+    side, (tokens, width) = image_size // LATENT_SCALE, shape.text
+
+    def noise(*size: int) -> torch.Tensor:
+        return torch.randn(size, device=device, generator=generator)
+
+    times = torch.tensor([image_size, image_size, 0, 0, image_size, image_size], device=device).repeat(batch, 1)
+    return {
+        "latents": noise(batch, 4, side, side),
+        "text": noise(batch, tokens, width),
+        "pooled": noise(batch, shape.pooled),
+        "times": times.float(),
+    }
