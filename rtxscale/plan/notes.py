@@ -5,23 +5,27 @@ Sentences only; nothing is decided here. Pure; called by `plan.expand`.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from rtxscale.devices.gpus import find_gpu
 from rtxscale.devices.inventory import Inventory
 from rtxscale.plan.grid import is_communication
-from rtxscale.plan.model import Dropped
+from rtxscale.plan.model import Dropped, PlannedSession
+from rtxscale.plan.order import WITH_THREE, WITH_TWO, count_sentinels
 from rtxscale.plan.resolve import CONSTANT, Cells, arms
 from rtxscale.spec.cell import Cell, Ddp, Nccl
+from rtxscale.spec.method import energy_shortfall, shortfalls
 from rtxscale.spec.sweep import Sweep
 from rtxscale.spec.workload import CUDA_GRAPH_MODES
 
 Curve = tuple[Any, ...]
 
 
-def plan_notes(sweep: Sweep, cells: Cells, inventory: Inventory, device: str) -> tuple[str, ...]:
+def plan_notes(
+    sweep: Sweep, cells: Cells, sessions: Sequence[PlannedSession], inventory: Inventory, device: str
+) -> tuple[str, ...]:
     """Every note on a plan, most general first."""
     return (
         *inventory.notes,
@@ -29,7 +33,8 @@ def plan_notes(sweep: Sweep, cells: Cells, inventory: Inventory, device: str) ->
         *_collapse_notes(sweep, cells, inventory, device),
         *_grid_notes(sweep, cells, device),
         *baseline_notes(sweep, cells, device),
-        *_method_notes(sweep),
+        *_method_notes(sweep, cells, device),
+        *_drift_notes(sweep, sessions),
     )
 
 
@@ -73,11 +78,34 @@ def _grid_notes(sweep: Sweep, cells: Cells, device: str) -> Iterator[str]:
         yield "torch.compile splits the graph at DDP's buckets: ddp.bucket_mib and compile are not independent"
 
 
-def _method_notes(sweep: Sweep) -> Iterator[str]:
+def _method_notes(sweep: Sweep, cells: Cells, device: str) -> Iterator[str]:
     if sweep.visits == 1:
-        yield "one visit gives no intervals: sessions are the replicates"
-    if sweep.measure.profile == "quick" and "measure.profile" not in sweep.axes:
-        yield "measure profile quick: not publishable"
+        yield "one visit gives no intervals: sessions are the replicates, and an interval needs at least two visits"
+    measures = Counter(cell.measure for cell in cells.cells.values()) or Counter([sweep.measure])
+    for measure, count in measures.items():
+        share = "" if count == measures.total() else f" ({count} of {measures.total()} cells)"
+        if measure.profile == "quick":
+            yield f"measure profile quick: not publishable{share}"
+        elif lacks := shortfalls(measure):
+            yield f"measure profile {measure.profile} as spelled out is not publishable: {'; '.join(lacks)}{share}"
+    if device == "cuda" and arms(sweep):
+        yield from dict.fromkeys(filter(None, (energy_shortfall(measure) for measure in measures)))
+
+
+def _drift_notes(sweep: Sweep, sessions: Sequence[PlannedSession]) -> Iterator[str]:
+    """What shows the drift of a session, and what spreads it evenly over its cells."""
+    several = any(len(session.trials) > 1 for session in sessions)
+    if sweep.sentinels == "off":
+        yield "sentinels off: drift within sessions is not seen"
+    elif count_sentinels(sessions):
+        yield (
+            "sentinels: each session's default cell runs at its start, middle and end too (start and end of fewer than "
+            f"{WITH_THREE} trials, not at all with fewer than {WITH_TWO}); they show drift and enter no mean"
+        )
+    else:
+        yield f"no session has {WITH_TWO} trials or more: there are no sentinels"
+    if sweep.order == "as_written" and several:
+        yield "order as_written: drift within a session falls on the cells by their place; interleaved spreads it"
 
 
 def baseline_notes(sweep: Sweep, cells: Cells, device: str) -> list[str]:

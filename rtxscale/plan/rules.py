@@ -14,6 +14,7 @@ from rtxscale.devices.inventory import Inventory
 from rtxscale.nccl import knobs as nccl
 from rtxscale.plan.feasibility import memory_shortage
 from rtxscale.spec.cell import Cell
+from rtxscale.spec.method import contradictions
 from rtxscale.spec.workload import CUDA_GRAPH_MODES, LanguageWorkload
 
 HALF_PRECISIONS = ("fp16", "bf16")
@@ -139,13 +140,10 @@ def fits_in_memory(cell: Cell, site: Site) -> str | None:
     return None if site.memory_mib is None else memory_shortage(cell, site.memory_mib)
 
 
-def warmup_has_room(cell: Cell, site: Site) -> str | None:
-    """The longest warm-up is not shorter than the least."""
-    measure = cell.measure.resolved()
-    least, most = measure.warmup_min_s or 0.0, measure.warmup_max_s or 0.0
-    if most >= least:
-        return None
-    return f"measure.warmup_max_s {most:g} is below measure.warmup_min_s {least:g}"
+def criterion_can_hold(cell: Cell, site: Site) -> str | None:
+    """The measure leaves room to become steady; where its fields are fixed, reading the sweep has checked that."""
+    found = contradictions(cell.measure)
+    return f"measure: {found[0].found}; needs {found[0].expected}" if found else None
 
 
 def nccl_allows(cell: Cell, site: Site) -> str | None:
@@ -165,7 +163,7 @@ RULES_OF_CELLS: tuple[Callable[[Cell, Site], str | None], ...] = (
     attention_kernel_exists,
     sharding_takes_precision,
     graphs_keep_addresses,
-    warmup_has_room,
+    criterion_can_hold,
     nccl_allows,
     fits_in_memory,
 )

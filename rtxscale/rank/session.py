@@ -16,20 +16,22 @@ import torch
 from rtxscale.rank.control import Control
 from rtxscale.rank.evidence import NcclLog
 from rtxscale.rank.place import Place
+from rtxscale.rank.vitals import Vitals, open_vitals
 
 CPU_INFO = Path("/proc/cpuinfo")
 
 
 @dataclass(kw_only=True)
 class Session:
-    """One rank's standing equipment. `soaked` names the workloads and precisions that have had their soak."""
+    """One rank's standing equipment. `soaked`: workload and precision -> seconds of soak they have had, as asked."""
 
     place: Place
     device: torch.device
     control: Control
     log: NcclLog | None
     kept: dict[str, Any] = field(default_factory=dict)
-    soaked: set[tuple[str, ...]] = field(default_factory=set)
+    soaked: dict[tuple[str, ...], float] = field(default_factory=dict)
+    vitals: Vitals = field(default_factory=Vitals)
 
     @property
     def device_name(self) -> str:
@@ -39,10 +41,15 @@ class Session:
     @property
     def gpu_uuid(self) -> str | None:
         """UUID of this rank's GPU as NVML writes it; None without a GPU."""
-        if self.device.type != "cuda":
-            return None
-        uuid = str(torch.cuda.get_device_properties(self.device).uuid)
-        return uuid if uuid.startswith("GPU-") else f"GPU-{uuid}"
+        return gpu_uuid_of(self.device)
+
+    def soak_owed_s(self, subject: tuple[str, ...], soak_s: float) -> float:
+        """Seconds of soak that a workload and precision still need; equal on all ranks, which must soak together."""
+        return max(0.0, soak_s - self.soaked.get(subject, 0.0))
+
+    def note_soak(self, subject: tuple[str, ...], soak_s: float) -> None:
+        """Remember that they have had it; not before it is over, as a trial may end in the middle of it."""
+        self.soaked[subject] = max(soak_s, self.soaked.get(subject, 0.0))
 
     def tidy(self) -> None:
         """Free what the last trial left behind, so that the next one starts with an empty device."""
@@ -55,9 +62,18 @@ class Session:
     def close(self) -> None:
         """Let go of everything."""
         self.kept.clear()
+        self.vitals.close()
         gc.unfreeze()
         if self.log is not None:
             self.log.close()
+
+
+def gpu_uuid_of(device: torch.device) -> str | None:
+    """UUID of a GPU as NVML writes it; None for a CPU."""
+    if device.type != "cuda":
+        return None
+    uuid = str(torch.cuda.get_device_properties(device).uuid)
+    return uuid if uuid.startswith("GPU-") else f"GPU-{uuid}"
 
 
 def cpu_name(path: Path) -> str:
@@ -81,4 +97,5 @@ def open_session(place: Place) -> Session:
         device=device,
         control=Control(place.rank, place.world),
         log=NcclLog() if place.device == "cuda" else None,
+        vitals=open_vitals(gpu_uuid_of(device)),
     )

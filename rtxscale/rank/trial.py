@@ -13,17 +13,21 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from rtxscale.models.flops import training_flops_per_token
+from rtxscale.models.shapes import SIZES
 from rtxscale.nccl.attest import Attested
 from rtxscale.rank import rows
 from rtxscale.rank.channel import Order, RankReport
 from rtxscale.rank.communicator import communicator, knobs_of
 from rtxscale.rank.evidence import attest_buckets, attest_nccl, refuted
 from rtxscale.rank.session import Session
-from rtxscale.rank.warmup import Stepper, WarmUp, warm_up, window_steps
+from rtxscale.rank.warmup import Stepper, WarmUp, first_step, soak, warm_up, window_steps
 from rtxscale.results.outcomes import Outcome
 from rtxscale.spec.cell import Cell
-from rtxscale.spec.workload import CollectivesWorkload
+from rtxscale.spec.workload import CollectivesWorkload, LanguageWorkload
+from rtxscale.stats.steady import steepest
 from rtxscale.workloads.collectives import Request, Timing, time_collectives
+from rtxscale.workloads.delay import with_delay
 from rtxscale.workloads.protocol import Context, Running
 from rtxscale.workloads.registry import IMPLEMENTATIONS
 
@@ -56,7 +60,7 @@ def run_trial(order: Order, session: Session) -> RankReport:
         with closing(IMPLEMENTATIONS[cell.workload.kind].prepare(context)) as running:
             session.control.exchange(None)
             built_s = time.perf_counter() - started
-            return _measure(order, session, context, running, built_s)
+            return _measure(order, session, context, with_delay(running, cell.planted, context), built_s)
 
 
 def _same_order(order: Order, session: Session) -> None:
@@ -83,8 +87,16 @@ def _context(cell: Cell, group: dist.ProcessGroup | None, session: Session) -> C
 def _measure(order: Order, session: Session, context: Context, running: Running, built_s: float) -> RankReport:
     """Warm-up, window, collectives and evidence of a prepared workload."""
     cell, rank = order.trial.cell, session.place.rank
-    stepper = Stepper(running=running, control=session.control, device=session.device, rank=rank)
-    warm = warm_up(stepper, cell.measure, soak=_needs_soak(cell, session))
+    stepper = Stepper(
+        running=running,
+        control=session.control,
+        device=session.device,
+        rank=rank,
+        vitals=session.vitals,
+        slope_s=cell.measure.resolved().slope_s or 0.0,
+    )
+    warm = _warmed_up(stepper, cell, session)
+    load_s = session.vitals.load_s
     window = None
     if running.work_per_step is not None:
         window = _window(stepper, warm, cell, session)
@@ -106,6 +118,8 @@ def _measure(order: Order, session: Session, context: Context, running: Running,
         "build_s": built_s,
         "collectives_s": collectives_s,
         "work_unit": running.unit,
+        "flops_per_work": flops_per_work(cell),
+        "load_s": load_s,
         **_warm_up_facts(warm),
         **_window_facts(window),
         **rows.joint_facts(shares, window.seconds if window else None),
@@ -113,12 +127,13 @@ def _measure(order: Order, session: Session, context: Context, running: Running,
     return RankReport(rank=rank, outcome=outcome, message=message, facts=facts, tables=tables)
 
 
-def _needs_soak(cell: Cell, session: Session) -> bool:
-    """Whether this workload and precision have not had their soak in this session; from now on they have."""
-    subject = (*cell.workload.identity, cell.workload.precision)
-    fresh = subject not in session.soaked
-    session.soaked.add(subject)
-    return fresh
+def _warmed_up(stepper: Stepper, cell: Cell, session: Session) -> WarmUp:
+    """First step, what the session still owes this workload and precision of their soak, and warm-up until steady."""
+    subject, soak_s = (*cell.workload.identity, cell.workload.precision), cell.measure.resolved().soak_s or 0.0
+    first_step_s = first_step(stepper)
+    soaked_s = soak(stepper, session.soak_owed_s(subject, soak_s))
+    session.note_soak(subject, soak_s)
+    return warm_up(stepper, cell.measure, first_step_s=first_step_s, soak_s=soaked_s)
 
 
 def _window(stepper: Stepper, warm: WarmUp, cell: Cell, session: Session) -> Window:
@@ -192,6 +207,14 @@ def conclude(warm: WarmUp, timings: list[Timing], refutation: str) -> tuple[Outc
     return Outcome.OK, ""
 
 
+def flops_per_work(cell: Cell) -> float | None:
+    """Model FLOPs of one unit of work; None where they are not known, as of timm's models."""
+    workload = cell.workload
+    if not isinstance(workload, LanguageWorkload):
+        return None
+    return training_flops_per_token(SIZES[workload.size], workload.context)
+
+
 def _warm_up_facts(warm: WarmUp) -> dict[str, Any]:
     return {
         "first_step_s": warm.first_step_s,
@@ -200,6 +223,8 @@ def _warm_up_facts(warm: WarmUp) -> dict[str, Any]:
         "warmup_steps": warm.steps,
         "steady": warm.steady,
         "steady_criterion": warm.criterion,
+        "temperature_slope": steepest([gpu.temperature for gpu in warm.gpus]),
+        "sm_clock_slope": steepest([gpu.clock for gpu in warm.gpus]),
     }
 
 

@@ -1,14 +1,15 @@
 """From the first step to the steady state: soak once, then warm up until rank 0 says that it is enough.
 
-Steps run in chunks; after each, all ranks exchange whether their loss is finite, and rank 0 adds what comes next, so
-that no rank is ever a step ahead. The criterion is `stats.steady`. Caller: `rank.trial`.
+Steps run in chunks; after each, all ranks exchange whether their loss is finite and how their GPU's temperature and
+clock move, and rank 0 adds what comes next, so that no rank is ever a step ahead. Rank 0 decides before the exchange:
+what it knows of the others is one chunk old. The criterion is `stats.steady`. Caller: `rank.trial`.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -16,9 +17,10 @@ import torch
 
 from rtxscale.rank.clock import Block, Pending, Seconds, run_steps
 from rtxscale.rank.control import Control, Stopped
+from rtxscale.rank.vitals import Vitals
 from rtxscale.results.outcomes import Outcome
 from rtxscale.spec.cell import Measure
-from rtxscale.stats.steady import judge_steady
+from rtxscale.stats.steady import GpuTrends, judge_steady, judge_vitals
 from rtxscale.workloads.protocol import Running
 
 CHUNK_S = 0.25
@@ -35,11 +37,12 @@ class Phase:
 
 @dataclass(frozen=True, kw_only=True)
 class Next:
-    """Rank 0's decision: so many more steps, or none and what the criterion said."""
+    """Rank 0's decision: so many more steps, or none and what the criterion said of which GPUs."""
 
     steps: int
     steady: bool = False
     criterion: str = ""
+    gpus: tuple[GpuTrends, ...] = ()
 
 
 @dataclass(kw_only=True)
@@ -50,7 +53,11 @@ class Stepper:
     control: Control
     device: torch.device
     rank: int
+    vitals: Vitals = field(default_factory=Vitals)
+    slope_s: float = 0.0
+    """Time base of the slopes of temperature and clock."""
     phases: list[Phase] = field(default_factory=list)
+    _seen: list[GpuTrends | None] = field(default_factory=list)
 
     def chunk(self, name: str, steps: int, decide: Callable[[Block], Next]) -> Next:
         """Run `steps` steps, then hear rank 0's decision on what they showed.
@@ -59,8 +66,13 @@ class Stepper:
             Stopped: the loss of some rank is not finite, or another rank failed.
         """
         block = run_steps(self.running.step, steps, self.device)
-        self.phases.append(Phase(name=name, block=block))
+        self._keep(name, block)
         return self._agree(decide(block) if self.rank == 0 else None)
+
+    def gpus(self) -> tuple[GpuTrends, ...]:
+        """How the GPUs of all ranks move, on rank 0: its own now, the others' at the last exchange."""
+        every = (self.vitals.trends(self.slope_s), *self._seen[1:])
+        return tuple(trends for trends in every if trends is not None)
 
     def window(self, steps: int) -> Pending:
         """Enqueue the window's steps; `record` reads them when the clock has stopped."""
@@ -72,13 +84,18 @@ class Stepper:
         Raises:
             Stopped: the loss of some rank is not finite, or another rank failed.
         """
-        self.phases.append(Phase(name=name, block=block))
+        self._keep(name, block)
         self._agree(None)
+
+    def _keep(self, name: str, block: Block) -> None:
+        self.phases.append(Phase(name=name, block=block))
+        self.vitals.worked(0.0 if name == "first" else float(block.step_s.sum()))  # a first step mostly compiles
 
     def _agree(self, decision: Next | None) -> Next:
         loss = self.running.loss()
         finite = loss is None or math.isfinite(loss)
-        answers = self.control.exchange((finite, loss, decision))
+        answers = self.control.exchange((finite, loss, decision, self.vitals.trends(self.slope_s)))
+        self._seen = [answer[3] for answer in answers]
         lost = [f"rank {rank}: {answer[1]}" for rank, answer in enumerate(answers) if not answer[0]]
         if lost:
             steps = sum(phase.block.step_s.size for phase in self.phases)
@@ -88,7 +105,7 @@ class Stepper:
 
 @dataclass(frozen=True, kw_only=True)
 class WarmUp:
-    """How the warm-up went; times in seconds, `step_s` the typical step at its end."""
+    """How the warm-up went; times in seconds, `step_s` the typical step at its end; `gpus` as it judged them."""
 
     first_step_s: float
     soak_s: float
@@ -97,41 +114,46 @@ class WarmUp:
     steady: bool
     criterion: str
     step_s: float
+    gpus: tuple[GpuTrends, ...] = ()
 
 
-def warm_up(stepper: Stepper, measure: Measure, *, soak: bool) -> WarmUp:
-    """First step, soak if asked, and warm-up until steady or `warmup_max_s`.
+def first_step(stepper: Stepper) -> float:
+    """Run the first step, which may compile for minutes; the seconds it took."""
+    start = time.perf_counter()
+    stepper.chunk("first", 1, lambda _: Next(steps=0))
+    return time.perf_counter() - start
 
-    The first step may compile for minutes: it is part of `warmup_s`, but its time does not count against the limits.
+
+def warm_up(stepper: Stepper, measure: Measure, *, first_step_s: float, soak_s: float) -> WarmUp:
+    """Warm up until steady or `warmup_max_s`, after a first step and a soak of so many seconds.
+
+    The first step is part of `warmup_s`, but its time does not count against the limits.
     """
     measure = measure.resolved()
     start = time.perf_counter()
-    following = stepper.chunk("first", 1, lambda _: Next(steps=1))
-    first_s = time.perf_counter() - start
-    soaked_s = _soak(stepper, measure.soak_s or 0.0) if soak else 0.0
     times: list[Seconds] = [stepper.phases[0].block.step_s]
 
     def decide(block: Block) -> Next:
         times.append(block.step_s)
-        elapsed_s = time.perf_counter() - start - first_s - soaked_s
-        return next_chunk(np.concatenate(times), elapsed_s, measure)
+        return next_chunk(np.concatenate(times), time.perf_counter() - start, measure, stepper.gpus())
 
-    steps = 1
+    steps, following = 1, Next(steps=1)
     while following.steps:
         steps += following.steps
         following = stepper.chunk("warmup", following.steps, decide)
     return WarmUp(
-        first_step_s=first_s,
-        soak_s=soaked_s,
-        warmup_s=time.perf_counter() - start - soaked_s,
+        first_step_s=first_step_s,
+        soak_s=soak_s,
+        warmup_s=first_step_s + time.perf_counter() - start,
         steps=steps,
         steady=following.steady,
         criterion=following.criterion,
         step_s=typical(stepper.phases[-1].block.step_s),
+        gpus=following.gpus,
     )
 
 
-def _soak(stepper: Stepper, soak_s: float) -> float:
+def soak(stepper: Stepper, soak_s: float) -> float:
     """Run for `soak_s` seconds; the seconds it really took."""
     if soak_s <= 0:
         return 0.0
@@ -147,18 +169,35 @@ def _soak(stepper: Stepper, soak_s: float) -> float:
     return time.perf_counter() - start
 
 
-def next_chunk(step_s: Seconds, elapsed_s: float, measure: Measure) -> Next:
+def next_chunk(step_s: Seconds, elapsed_s: float, measure: Measure, gpus: Sequence[GpuTrends] = ()) -> Next:
     """Go on warming up, or stop because it is steady or has taken `warmup_max_s`.
 
-    `step_s` holds all steps of the warm-up, the first one included; `measure` must be resolved.
+    `step_s` holds all steps of the warm-up, the first one included; `gpus` how each rank's GPU moves; `measure` must be
+    resolved.
     """
     least_s, most_s = measure.warmup_min_s or 0.0, measure.warmup_max_s or math.inf
-    verdict = judge_steady(step_s, min_s=least_s, tolerance=measure.tolerance or math.inf)
-    if verdict.steady and elapsed_s >= least_s:
-        return Next(steps=0, steady=True, criterion=verdict.criterion)
+    steps = judge_steady(step_s, min_s=least_s, tolerance=measure.tolerance or math.inf)
+    vitals = judge_vitals(
+        gpus,
+        base_s=measure.slope_s or 0.0,
+        temperature=bound(measure.temperature_slope),
+        clock=bound(measure.clock_slope),
+    )
+    criterion = "; ".join(part for part in (steps.criterion, vitals.criterion) if part)
+    if steps.steady and vitals.steady and elapsed_s >= least_s:
+        return Next(steps=0, steady=True, criterion=criterion, gpus=tuple(gpus))
     if elapsed_s >= most_s:
-        return Next(steps=0, criterion=f"not steady after {elapsed_s:.1f} s: {verdict.criterion}")
+        return Next(steps=0, criterion=f"not steady after {elapsed_s:.1f} s: {criterion}", gpus=tuple(gpus))
     return Next(steps=steps_for(CHUNK_S, typical(step_s[-20:])))
+
+
+def bound(slope: float | str | None) -> float | None:
+    """The bound of a slope as a number; None where it is not gated.
+
+    >>> bound(0.5), bound("off")
+    (0.5, None)
+    """
+    return None if slope is None or isinstance(slope, str) else slope
 
 
 def window_steps(step_s: float, measure: Measure) -> int:

@@ -50,10 +50,15 @@ class Planted(Section):
     delay_rank: Annotated[int, Field(ge=0)] | None = Field(None, description="The only rank delayed; else all are.")
 
 
+SlopeBound = Literal["off"] | PositiveFloat
+
+
 class Measure(Section):
     """How long a trial warms up and measures.
 
-    A profile fills in what is not spelled out (`resolved`): `quick` is marked not publishable, `published` soaks.
+    A profile fills in what is not spelled out (`resolved`): `quick` is marked not publishable, `published` soaks and
+    waits until the GPUs' temperature and clock stand still. What is weaker than `published`, or cannot hold, is found
+    out in `spec.method`.
     """
 
     profile: Literal["quick", "published"] = Field("quick", description="Named set of defaults.")
@@ -66,6 +71,15 @@ class Measure(Section):
     min_steps: PositiveInt | None = Field(None, description="Least number of steps in the window.")
     tolerance: PositiveFloat | None = Field(
         None, description="Largest relative change of mean step time between two blocks that counts as steady."
+    )
+    temperature_slope: SlopeBound | None = Field(
+        None, description="Largest slope of a GPU's temperature that counts as steady in degC/min; off: not gated."
+    )
+    clock_slope: SlopeBound | None = Field(
+        None, description="Largest relative slope of a GPU's SM clock that counts as steady in 1/min; off: not gated."
+    )
+    slope_s: Annotated[float, Field(ge=10, allow_inf_nan=False)] | None = Field(
+        None, description="Time base of the slopes in seconds under load: the latest of soak and warm-up."
     )
 
     def resolved(self) -> Measure:
@@ -87,6 +101,9 @@ PROFILES: dict[str, dict[str, Any]] = {
         "window_s": 3.0,
         "min_steps": 10,
         "tolerance": 0.05,
+        "temperature_slope": "off",
+        "clock_slope": "off",
+        "slope_s": 60.0,
     },
     "published": {
         "warmup_min_s": 60.0,
@@ -95,8 +112,12 @@ PROFILES: dict[str, dict[str, Any]] = {
         "window_s": 60.0,
         "min_steps": 100,
         "tolerance": 0.02,
+        "temperature_slope": 0.5,
+        "clock_slope": 0.002,
+        "slope_s": 180.0,
     },
 }
+"""What a profile means. The bounds of the slopes are those simulated in `stats.steady.judge_vitals`."""
 
 
 class Cell(Section):

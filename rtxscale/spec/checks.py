@@ -1,4 +1,4 @@
-"""What pydantic cannot see: axes against fields, zip and exclude against axes, the study against the batch fields.
+"""What pydantic cannot see: axes against fields, zip and exclude against axes, study and measure against their fields.
 
 Works on the plain data of a document, valid or not, and adds its problems to it; looks at nothing outside the file.
 Called by `spec.load`.
@@ -9,8 +9,12 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
+from pydantic import ValidationError
+
+from rtxscale.spec.cell import Measure
 from rtxscale.spec.document import Document, Path, shorten
 from rtxscale.spec.fields import KINDS, Field, axis_paths, sweep_fields
+from rtxscale.spec.method import contradictions
 from rtxscale.spec.phrases import alternatives, found_value, hint, nearest
 from rtxscale.spec.sweep import Sweep
 
@@ -23,11 +27,12 @@ SCALARS = (bool, int, float, str)
 
 
 def check_document(document: Document) -> None:
-    """Add every problem of axes, zip, exclude, study and grid size."""
+    """Add every problem of axes, zip, exclude, study, measure and grid size."""
     check_axes(document)
     check_zip(document)
     check_exclude(document)
     check_study(document)
+    check_measure(document)
     check_hardware(document)
     check_size(document)
 
@@ -190,6 +195,20 @@ def check_study(document: Document) -> None:
             place: Path = fixed if document.at(fixed) is not None else axis
             expected = f"workload.{needed[0]} alone: study: {study} does not use {name} (study: both uses both)"
             document.report(place, f"workload.{name}", expected, line=_key_line(document, place))
+
+
+def check_measure(document: Document) -> None:
+    """The measure's settings can hold together; with one of them on an axis, `plan.rules` looks at each cell."""
+    given = document.at(("measure",))
+    try:
+        measure = Measure.model_validate(given)
+    except ValidationError:
+        return  # what is wrong in a single field is reported with that field
+    axes = {path.removeprefix("measure.") for path in _axes(document) if path.startswith("measure.")}
+    for one in contradictions(measure):
+        if not axes.intersection((*one.fields, "profile")):
+            blamed = next((name for name in one.fields if given.get(name) is not None), one.fields[0])
+            document.report(("measure", blamed), one.found, one.expected)
 
 
 def check_hardware(document: Document) -> None:

@@ -8,7 +8,7 @@ here; called through `telemetry.probe` and `telemetry.facts`.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -92,6 +92,13 @@ class NvmlProbe:
         """One row per living GPU with its fast fields."""
         for watched in self._watched:
             yield from self._read(watched, watched.fast)
+
+    def read_named(self, uuid: str, fields: Iterable[str]) -> Row | None:
+        """One GPU's row with only these fast fields: cheap enough between steps. None for no such or a lost GPU."""
+        for watched in self._watched:
+            if watched.device.uuid == uuid:
+                return next(self._read(watched, {name: watched.fast[name] for name in fields}), None)
+        return None
 
     def read_slow(self) -> Iterator[Row]:
         """One row per living GPU with its slow fields."""

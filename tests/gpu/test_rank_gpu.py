@@ -16,6 +16,12 @@ MEASURE = {"warmup_min_s": 0.5, "warmup_max_s": 20.0, "window_s": 1.0, "min_step
 WORLD = 2
 
 
+GATED = MEASURE | {"warmup_min_s": 2.0, "warmup_max_s": 60.0, "slope_s": 10.0}
+"""Bounds so wide that a card which is still heating up meets them; the time base is the shortest allowed."""
+WIDE = {"temperature_slope": 1000.0, "clock_slope": 10.0}
+NARROW = {"temperature_slope": 1e-9, "clock_slope": 1e-12, "warmup_max_s": 15.0}
+
+
 def missing():
     import torch
 
@@ -26,20 +32,20 @@ def missing():
 pytestmark = pytest.mark.gpu
 
 
-def vision(bucket="auto", visit=1, gpus=WORLD, probe=True, nccl=None, **workload):
+def vision(bucket="auto", visit=1, gpus=WORLD, probe=True, nccl=None, measure=MEASURE, **workload):
     fields = {"kind": "vision", "model": "resnet50", "batch_per_gpu": 64, "global_batch": 64 * gpus, **workload}
-    cell = {"gpus": gpus, "workload": fields, "nccl": nccl or {}, "ddp": {"bucket_mib": bucket}, "measure": MEASURE}
+    cell = {"gpus": gpus, "workload": fields, "nccl": nccl or {}, "ddp": {"bucket_mib": bucket}, "measure": measure}
     cell["collectives"] = {"sizes_mib": [64.0, 512.0]} if probe else None
     return Trial.model_validate({"cell": cell, "visit": visit})
 
 
-def served(trials, directory):
-    """Reports of one warm session, by name, and the seconds each took."""
+def served(trials, directory, environment=None):
+    """Reports of one warm session, by name, and the seconds each took; `environment` holds further variables."""
     first = next(iter(trials.values()))
     world = first.cell.gpus
     giver = MailboxGiver(directory, world)
     argv = torchrun_argv(world, ["--mailbox", str(directory), "--device", "cuda", "--threads", "4"])
-    process = subprocess.Popen(argv, env=os.environ | rank_environment(first.cell, "cuda"))
+    process = subprocess.Popen(argv, env=os.environ | rank_environment(first.cell, "cuda") | (environment or {}))
     found = {}
     try:
         for name, trial in trials.items():
@@ -74,6 +80,8 @@ def warm(tmp_path_factory):
         "fp16": vision(precision="fp16", probe=False),
         "oom": vision(batch_per_gpu=60_000, probe=False),
         "auto again": vision(visit=2),
+        "gated": vision(probe=False, measure=GATED | WIDE),
+        "gated narrowly": vision(probe=False, measure=GATED | NARROW),
     }
     return served(trials, tmp_path_factory.mktemp("warm") / "mailbox")
 
@@ -149,6 +157,51 @@ def test_facts_of_the_device_are_there(warm):
     assert all(uuid.startswith("GPU-") for uuid in facts["gpu_uuids"])
     assert facts["memory_peak_mib"] > 1000
     assert 0 <= facts["host_bound_share"] <= 1
+
+
+def test_every_card_stands_still_before_a_gated_window(warm):
+    report, _ = warm["gated"]
+    assert str(report.outcome) == "ok", report.message
+    assert "degC/min (at most 1000), SM clock" in report.facts["steady_criterion"]
+    assert "not readable" not in report.facts["steady_criterion"]
+    assert abs(report.facts["temperature_slope"]) < 300
+    assert abs(report.facts["sm_clock_slope"]) < 10
+
+
+def test_a_bound_that_no_loaded_card_meets_ends_unsteady(warm):
+    report, _ = warm["gated narrowly"]
+    slopes = report.facts["temperature_slope"], report.facts["sm_clock_slope"]
+    if slopes == (0.0, 0.0):
+        pytest.skip("needs a card whose temperature or clock moves at all; this one shows the same for 10 s")
+    assert str(report.outcome) == "unsteady"
+    assert "at most 1e-09" in report.message
+
+
+def test_load_adds_up_over_a_session(warm):
+    loads = [warm[name][0].facts["load_s"] for name in ("auto", "tree", "auto again", "gated")]
+    assert loads == sorted(loads)
+    assert loads[0] > 0
+
+
+def test_a_look_at_the_own_card_costs_less_than_a_millisecond():
+    if reason := missing():
+        pytest.skip(reason)
+    import torch
+
+    from rtxscale.rank.session import gpu_uuid_of
+    from rtxscale.rank.vitals import open_vitals
+
+    uuid = gpu_uuid_of(torch.device("cuda", 1))
+    vitals = open_vitals(uuid)
+    assert vitals.probe is not None, f"{uuid} is not among NVML's GPUs"
+    costs = []
+    for _ in range(200):
+        start = time.perf_counter()
+        row = vitals.probe.read_named(uuid, ("temperature_c", "sm_clock_mhz"))
+        costs.append(time.perf_counter() - start)
+    vitals.close()
+    assert row.keys() == {"device", "uuid", "temperature_c", "sm_clock_mhz"}
+    assert sorted(costs)[len(costs) // 2] < 1e-3
 
 
 def test_a_warm_trial_spends_little_outside_warm_up_and_window(warm):

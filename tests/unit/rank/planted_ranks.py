@@ -1,14 +1,21 @@
-"""Ranks whose vision workload fails in ways that the batch size chooses; started by torchrun from the tests."""
+"""Ranks whose vision workload fails in ways that the batch size chooses; started by torchrun from the tests.
+
+The time base of the slopes chooses what the card of each rank shows, though there is none.
+"""
 
 import math
+import os
 import sys
 
 import torch
 
 from rtxscale.rank.__main__ import main
+from rtxscale.rank.vitals import Vitals
+from rtxscale.stats.steady import GpuTrends, Trend
 from rtxscale.workloads import registry
 
 NAN_ON_RANK_1, OUT_OF_MEMORY, RAISE_ON_RANK_1 = 3, 5, 6
+HEATING_ON_RANK_1_S, STILL_S = 33.0, 34.0
 
 
 class Planted:
@@ -47,6 +54,16 @@ class PlantedVision:
         return Planted(self._vision.prepare(context), context)
 
 
+def planted_trends(vitals, base_s, real=Vitals.trends):
+    """What a card would show."""
+    if base_s not in (HEATING_ON_RANK_1_S, STILL_S):
+        return real(vitals, base_s)
+    heating = base_s == HEATING_ON_RANK_1_S and os.environ["RANK"] == "1"
+    still = Trend(per_minute=-0.001, span_s=base_s, whole=True)
+    return GpuTrends(temperature=Trend(per_minute=2.0 if heating else 0.1, span_s=base_s, whole=True), clock=still)
+
+
+Vitals.trends = planted_trends
 registry.IMPLEMENTATIONS["vision"] = PlantedVision(registry.IMPLEMENTATIONS["vision"])
 
 if __name__ == "__main__":

@@ -1,3 +1,5 @@
+from types import SimpleNamespace
+
 import pytest
 import torch
 
@@ -58,6 +60,26 @@ def test_every_order_is_answered_whatever_happens(outcomes):
     assert reports[1].message == "OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB"
     assert reports[2].message == "loss is not finite"
     assert reports[3].message == "ValueError: no such model"
+
+
+def test_out_of_memory_on_a_gpu_says_what_was_taken_and_keeps_it_as_facts(monkeypatch):
+    def run_trial(order, session):
+        raise torch.OutOfMemoryError(
+            "CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has a total capacity of 31.36 GiB of which 4 GiB "
+            "is free. Including non-PyTorch memory, this process has 27.25 GiB memory in use. See documentation"
+        )
+
+    taken = loop.MemoryTaken(total_mib=32113.0, allocated_mib=26000.0, reserved_mib=27000.0)
+    monkeypatch.setattr(loop, "run_trial", run_trial)
+    monkeypatch.setattr(loop, "memory_taken", lambda device: taken)
+    session = SimpleNamespace(place=PLACE, device=torch.device("cuda"))
+    report, failure = loop._attempt(Order(trial=TRIAL, trial_id="t"), session)
+    assert report.message == failure.message
+    assert report.message == (
+        "OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 GiB "
+        "(26,000 MiB allocated and 27,000 reserved of 32,113)"
+    )
+    assert report.facts == {"memory_peak_mib": 26000.0, "memory_reserved_mib": 27000.0}
 
 
 def test_an_interrupt_ends_the_rank(monkeypatch):

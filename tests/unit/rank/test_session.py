@@ -14,6 +14,8 @@ from rtxscale.spec.cell import Trial
 
 WORLD = 2
 NAN_ON_RANK_1, OUT_OF_MEMORY, RAISE_ON_RANK_1 = 3, 5, 6
+HEATING_ON_RANK_1_S, STILL_S = 33.0, 34.0
+GATE = {"temperature_slope": 0.5, "clock_slope": 0.002}
 MEASURE = {"warmup_min_s": 0.2, "warmup_max_s": 3.0, "window_s": 0.2, "min_steps": 5, "tolerance": 5.0}
 
 
@@ -42,6 +44,11 @@ TRIALS = {
     "never steady": vision(measure={"warmup_max_s": 0.4, "tolerance": 1e-9}),
     "soak": vision(precision="bf16", measure={"soak_s": 0.3}),
     "soak again": vision(precision="bf16", measure={"soak_s": 0.3}, visit=2),
+    "rank 1 heats up": vision(measure=GATE | {"slope_s": HEATING_ON_RANK_1_S, "warmup_max_s": 0.6}),
+    "all stand still": vision(measure=GATE | {"slope_s": STILL_S}),
+    "longer soak": vision(precision="bf16", measure={"soak_s": 0.4}, visit=3),
+    "lost while soaking": vision(batch=NAN_ON_RANK_1, measure={"soak_s": 0.2}, image_size=64),
+    "soaked after all": vision(measure={"soak_s": 0.2}, image_size=64),
     "small buckets again": vision(bucket=0.25, visit=2),
 }
 
@@ -191,7 +198,36 @@ def test_the_soak_is_paid_once_per_workload_and_precision(answers):
     assert once.facts["soak_s"] >= 0.3
     assert {row["phase"] for row in once.rows("steps")} == {"first", "soak", "warmup", "window"}
     assert again.facts["soak_s"] == 0
+    assert answers["longer soak"].facts["soak_s"] == pytest.approx(0.1, abs=0.09)
+    assert answers["longer soak"].facts["soak_s"] >= 0.1
     assert again.facts["warmup_s"] >= 0.2
+
+
+def test_one_ranks_card_holds_the_warm_up_of_all(answers):
+    heating, still = answers["rank 1 heats up"], answers["all stand still"]
+    assert str(heating.reports[0].outcome) == "unsteady"
+    assert "temperature +2.00 degC/min (at most 0.5), SM clock -0.10%/min (at most 0.20%)" in heating.reports[0].message
+    assert heating.facts["temperature_slope"] == 2.0
+    assert str(still.reports[0].outcome) == "ok"
+    assert still.facts["steady_criterion"].endswith(
+        "temperature +0.10 degC/min (at most 0.5), SM clock -0.10%/min (at most 0.20%); over 34 s"
+    )
+    assert (still.facts["temperature_slope"], still.facts["sm_clock_slope"]) == (0.1, -0.001)
+
+
+def test_a_soak_that_was_cut_short_is_still_owed(answers):
+    assert answers["lost while soaking"].outcomes == ["diverged", "diverged"]
+    assert answers["soaked after all"].facts["soak_s"] >= 0.2
+
+
+def test_load_adds_up_over_the_session_and_a_cpu_has_no_slopes(answers):
+    earlier = [answers[name].facts for name in ("small buckets", "large buckets", "never steady", "soak", "soak again")]
+    loads = [facts["load_s"] for facts in earlier]
+    assert loads == sorted(loads)
+    assert 0 < loads[0] <= earlier[0]["warmup_s"]
+    between = loads[-1] - loads[-2]  # the window of "soak" and the warm-up of "soak again"
+    assert between == pytest.approx(earlier[-2]["window_s"] + earlier[-1]["warmup_s"], rel=0.35)
+    assert all(facts["temperature_slope"] is None and facts["sm_clock_slope"] is None for facts in earlier)
 
 
 def test_a_warm_trial_costs_little_beside_warm_up_and_window(answers):

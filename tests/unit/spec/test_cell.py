@@ -65,6 +65,7 @@ def test_a_cell_knows_its_values_by_path():
         ("Which?", "What?", True),
         ("axes: {gpus: [1, 2], ddp.bucket_mib: [1, 25]}", "axes: {ddp.bucket_mib: [1, 25.0], gpus: [1, 2]}", True),
         ("axes:", "visits: 5\nrepeats: 3\naxes:", True),
+        ("axes:", "max_hours: 12\nsentinels: off\naxes:", True),
         ("axes:", "order: interleaved\naxes:", True),
         ("axes:", "order: random\naxes:", False),
         ("batch_per_gpu: 8", "batch_per_gpu: 9", False),

@@ -42,6 +42,20 @@ def test_all_fields_in_the_tables_units():
     }
 
 
+def test_named_fields_of_one_gpu_are_read_alone():
+    def forbidden():
+        raise AssertionError("read without being named")
+
+    other = FakeGpu("GPU-b", bus="00000000:02:00.0", nvmlDeviceGetTemperature=forbidden)
+    probe = NvmlProbe(FakeNvml([FakeGpu("GPU-a", nvmlDeviceGetPowerUsage=forbidden), other]))
+    row = probe.read_named("GPU-a", ("temperature_c", "sm_clock_mhz"))
+    assert row == {"device": "gpu", "uuid": "GPU-a", "temperature_c": 61.0, "sm_clock_mhz": 2400.0}
+    assert probe.read_named("GPU-c", ("temperature_c",)) is None
+    assert "temperature_c" not in (probe.read_named("GPU-b", ("temperature_c", "sm_clock_mhz")) or {})
+    probe.close()
+    assert probe.read_named("GPU-a", ("temperature_c",)) is None
+
+
 def test_readers_cover_the_field_table():
     assert set(FAST_READERS) == FAST
     assert set(SLOW_READERS) == SLOW
