@@ -8,29 +8,77 @@ from __future__ import annotations
 
 import polars as pl
 
+from rtxscale.analysis.conclusions import DRIFTING
+from rtxscale.results.outcomes import Outcome
+
 LEAST_SHARES: dict[str, tuple[str, float]] = {
     "host_bound": ("host_bound_share", 0.1),
     "throttled": ("throttle_share", 0.01),
     "power_limited": ("power_cap_share", 0.1),
 }
 """Flag -> column, and the share of the window from which on the flag is set."""
-NOT_ATTESTED = "not_attested"
+NOT_ATTESTED, POWER_LIMITED, THROTTLED = "not_attested", "power_limited", "throttled"
+GPU_FACTS = ("uuid", "power limit", "default power limit")
 
 
-def flagged(trials: pl.DataFrame, attestation: pl.DataFrame) -> pl.DataFrame:
+def flagged(trials: pl.DataFrame, attestation: pl.DataFrame, environment: pl.DataFrame) -> pl.DataFrame:
     """The trials with their `flags` completed; a flag that somebody else has set stays.
 
-    `not_attested` means that a setting was asked for and nothing shows whether it was honoured.
+    `not_attested` means that a setting was asked for and nothing shows whether it was honoured. At its stock power
+    limit a loaded card is `power_limited`, which is normal; at one that somebody has lowered it is `throttled`.
     """
+    attempt = ("trial_id", "attempt")
     unproven = attestation.filter((pl.col("verdict") == "not attested") & (pl.col("requested") != "auto"))
+    lowered = pl.col("gpu_uuids").list.eval(pl.element().is_in(lowered_gpus(environment))).list.any()
     derived: list[pl.Expr] = [
-        pl.when(pl.col(column) >= least).then(pl.lit(flag)) for flag, (column, least) in LEAST_SHARES.items()
+        pl.when(pl.col(column) >= least).then(
+            pl.when(lowered.fill_null(value=False)).then(pl.lit(THROTTLED)).otherwise(pl.lit(flag))
+            if flag == POWER_LIMITED
+            else pl.lit(flag)
+        )
+        for flag, (column, least) in LEAST_SHARES.items()
     ]
     derived.append(
-        pl.when(pl.struct("trial_id", "attempt").is_in(unproven.select(pl.struct("trial_id", "attempt")).to_series()))
+        pl.when(pl.struct(*attempt).is_in(unproven.select(pl.struct(*attempt)).to_series().implode()))
         .then(pl.lit(NOT_ATTESTED))
         .otherwise(pl.lit(None, pl.String))
     )
     given = pl.col("flags").fill_null(pl.lit([], pl.List(pl.String)))
     flags = pl.concat_list(given, pl.concat_list(derived)).list.drop_nulls().list.unique().list.sort()
     return trials.with_columns(flags=flags)
+
+
+def lowered_gpus(environment: pl.DataFrame) -> list[str]:
+    """UUIDs of the GPUs whose power limit is below their default; a limit that is not known is taken as stock."""
+    named = environment.filter(pl.col("subject") == "gpu").select(
+        "node",
+        gpu=pl.col("name").str.extract(r"^(gpu\d+) "),
+        fact=pl.col("name").str.replace(r"^gpu\d+ ", ""),
+        value="value",
+    )
+    facts = {(row["node"], row["gpu"], row["fact"]): row["value"] for row in named.iter_rows(named=True)}
+    gpus = dict.fromkeys((node, gpu) for node, gpu, _ in facts)
+    told = [tuple(facts.get((*gpu, fact), "") for fact in GPU_FACTS) for gpu in gpus]
+    return [uuid for uuid, limit, default in told if _below(_watts(limit), _watts(default))]
+
+
+def _watts(value: str) -> float | None:
+    """Watts of a value such as `575.0 W`; None where it is not known."""
+    number, _, unit = value.partition(" ")
+    try:
+        return float(number) if unit == "W" else None
+    except ValueError:
+        return None
+
+
+def _below(limit: float | None, default: float | None) -> bool:
+    return limit is not None and default is not None and limit < default
+
+
+def with_drift(trials: pl.DataFrame, drift: pl.DataFrame) -> pl.DataFrame:
+    """The trials with the flag `drifting` on every ok trial of a session that drifts; `drift` is the drift table."""
+    sessions = drift.filter(pl.col("verdict") == DRIFTING)["session_id"]
+    drifting = (pl.col("outcome") == Outcome.OK) & pl.col("session_id").is_in(sessions.implode())
+    given = pl.col("flags").fill_null(pl.lit([], pl.List(pl.String)))
+    more = pl.concat_list(given, pl.lit(DRIFTING)).list.unique().list.sort()
+    return trials.with_columns(flags=pl.when(drifting).then(more).otherwise("flags"))

@@ -13,6 +13,7 @@ import polars as pl
 
 from rtxscale.analysis.bandwidth import of_trials
 from rtxscale.analysis.cells import CellTable, slot_spread, uneven_slots
+from rtxscale.analysis.conclusions import DRIFTING, NEEDS_SENTINELS
 from rtxscale.analysis.effects import compared_cells
 from rtxscale.analysis.efficiency import ABOVE_ONE, SUPERLINEAR
 from rtxscale.analysis.settings import SIZE_AXES
@@ -26,7 +27,10 @@ TOLERANCE = 0.005
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
-    """Everything that remarks are made from; `axes` holds the values of each axis as written in the sweep."""
+    """Everything that remarks are made from; `axes` holds the values of each axis as written in the sweep.
+
+    `settled` and `counted` are the sweep's own trials, without sentinels.
+    """
 
     settled: pl.DataFrame
     counted: pl.DataFrame
@@ -34,6 +38,7 @@ class Evidence:
     cells: CellTable
     efficiency: pl.DataFrame
     effects: pl.DataFrame
+    drift: pl.DataFrame
     axes: Mapping[str, Sequence[Any]]
 
 
@@ -44,6 +49,7 @@ def remarks(evidence: Evidence) -> tuple[str, ...]:
         _invariant,
         _without_base,
         _suspicious,
+        _drift,
         _one_visit,
         _uneven_slots,
         _left_out_pairs,
@@ -66,7 +72,7 @@ def _not_counted(evidence: Evidence) -> Iterator[str]:
         yield f"{failed.height} of {settled.height} trials did not end ok and are not counted: {shown}."
     broken = settled.height - failed.height - evidence.counted.height
     if broken:
-        yield f"{broken} ok trials are not counted: their throughput or loss is not a finite number."
+        yield f"{broken} ok trials are not counted: throughput or loss is not a finite number, or no cell is named."
 
 
 def _invariant(evidence: Evidence) -> Iterator[str]:
@@ -114,6 +120,33 @@ def _suspicious(evidence: Evidence) -> Iterator[str]:
             f"Suspicious: {found.height} efficiencies are {words} (largest {max(found['efficiency']):.3f}, not "
             f"clipped). Check the base first: {shown}."
         )
+
+
+def _drift(evidence: Evidence) -> Iterator[str]:
+    """Which sessions drift, the one with the largest spread first, and of which that is not known."""
+    drift = evidence.drift
+    drifting = drift.filter(pl.col("verdict") == DRIFTING).sort("spread", descending=True, maintain_order=True)
+    if drifting.height:
+        yield (
+            f"{drifting.height} of {drift.height} sessions with sentinels drift: "
+            f"{_some(_drifted(row) for row in drifting.iter_rows(named=True))}. Their trials are flagged and count; "
+            "differences between cells of about this size may be the machine's."
+        )
+    unknown = drift.filter(pl.col("verdict") == NEEDS_SENTINELS)
+    if unknown.height:
+        yield (
+            f"The drift of {unknown.height} session{'s' * (unknown.height > 1)} is not known: fewer than 2 sentinels "
+            f"count in {_some(unknown['session_id'])}."
+        )
+
+
+def _drifted(row: Mapping[str, Any]) -> str:
+    """A session's drift in words."""
+    minutes = "" if row["minutes"] is None else f" over {row['minutes']:.3g} min"
+    return (
+        f"{row['session_id']}: {100 * row['drift']:+.1f} %{minutes}, spread {100 * row['spread']:.1f} %, threshold "
+        f"{100 * row['threshold']:g} %"
+    )
 
 
 def _one_visit(evidence: Evidence) -> Iterator[str]:

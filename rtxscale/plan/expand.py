@@ -36,7 +36,7 @@ def make_plan(sweep: Sweep, inventory: Inventory) -> Plan:
         threads_per_worker=threads_per_worker(inventory, device, max(cell.gpus for cell in cells.cells.values())),
         sessions=sessions,
         dropped=cells.dropped,
-        notes=plan_notes(sweep, cells, inventory, device),
+        notes=plan_notes(sweep, cells, sessions, inventory, device),
         estimate=estimate_cost(sessions, inventory, device),
     )
 

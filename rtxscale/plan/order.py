@@ -1,21 +1,29 @@
 """Cells laid out as sessions of trials: which share a warm worker group, in which order, how often.
 
 Every session key is visited several times, every second visit in mirrored order, so that slow drift of the machine
-does not favour one key. Within a session the order is drawn anew for each round. Pure and reproducible: the seed is
-the sweep id and the session id. Called by `plan.expand`.
+does not favour one key. Within a session the order is drawn anew for each round. Sentinels, trials of one cell at
+start, middle and end, show how far a session drifts. Pure and reproducible: the seed is the sweep id and the session
+id. Called by `plan.expand`.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from rtxscale.plan.model import PlannedSession, PlannedTrial, SessionKey
-from rtxscale.spec.cell import Cell, Trial, content_id, trial_id_of
+from rtxscale.spec.cell import Cell, Ddp, Nccl, Stage, Trial, content_id, trial_id_of
 from rtxscale.spec.sweep import Sweep
 from rtxscale.spec.workload import CUDA_GRAPH_MODES
+
+NCCL, DDP = Nccl(), Ddp()
+SENTINEL: Stage = "sentinel"
+START, MIDDLE, END = 1, 2, 3
+"""`repeat` of a sentinel: its place in the session, the same however many the session has."""
+WITH_TWO, WITH_THREE = 2, 4
+"""From this many trials on a session has sentinels at start and end, and from this many on in the middle too."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +48,27 @@ def plan_sessions(sweep: Sweep, cells: Mapping[str, Cell], device: str, pool: in
         for key, alone in keys if visit % 2 else reversed(keys):
             sessions.extend(_visit(sweep, key, alone, groups[key, alone], visit))
     return tuple(sessions)
+
+
+def count_sentinels(sessions: Iterable[PlannedSession]) -> int:
+    """Number of sentinels among the trials of these sessions."""
+    return sum(planned.trial.stage == SENTINEL for session in sessions for planned in session.trials)
+
+
+def sentinel_places(trials: int) -> dict[int, int]:
+    """Which sentinels a warm session of that many trials has: `repeat` -> how many of the trials run before it.
+
+    One trial cannot drift: it has none, like every trial under `isolation: process`. Two or three trials are over soon
+    and would be half sentinels with three: they have two.
+
+    >>> sentinel_places(1), sentinel_places(3), sentinel_places(9)
+    ({}, {1: 0, 3: 3}, {1: 0, 2: 4, 3: 9})
+    """
+    if trials < WITH_TWO:
+        return {}
+    if trials < WITH_THREE:
+        return {START: 0, END: trials}
+    return {START: 0, MIDDLE: trials // 2, END: trials}
 
 
 def session_key(cell: Cell, slot: int, device: str) -> SessionKey:
@@ -73,9 +102,11 @@ def _group(sweep: Sweep, cells: Mapping[str, Cell], device: str, pool: int) -> G
 
 def _visit(sweep: Sweep, key: SessionKey, alone: bool, entries: list[Entry], visit: int) -> Iterator[PlannedSession]:
     session_id = _session_id(key, visit)
-    trials = tuple(_trial(entry, visit, repeat, key.slot) for entry, repeat in _sequence(sweep, session_id, entries))
+    trials = [_trial(entry, visit, repeat, key.slot) for entry, repeat in _sequence(sweep, session_id, entries)]
     if not alone:
-        yield PlannedSession(session_id=session_id, key=key, visit=visit, trials=trials)
+        if sweep.sentinels == "auto":
+            _insert_sentinels(trials, sweep, entries, visit, key.slot)
+        yield PlannedSession(session_id=session_id, key=key, visit=visit, trials=tuple(trials))
         return
     for trial in trials:
         own = replace(key, alone=trial.trial_id)
@@ -95,10 +126,42 @@ def _sequence(sweep: Sweep, session_id: str, entries: list[Entry]) -> list[tuple
     return [(entry, repeat) for repeat in rounds for entry in chance.sample(entries, len(entries))]
 
 
-def _trial(entry: Entry, visit: int, repeat: int, slot: int) -> PlannedTrial:
+def _insert_sentinels(trials: list[PlannedTrial], sweep: Sweep, entries: list[Entry], visit: int, slot: int) -> None:
+    """Put the sentinels of a warm session between its trials."""
+    places = sentinel_places(len(trials))
+    if not places:
+        return
+    entry = _sentinel_entry(sweep, entries)
+    for repeat, before in reversed(places.items()):  # from the end, so that earlier places stay where they are
+        trials.insert(before, _trial(entry, visit, repeat, slot, SENTINEL))
+
+
+def _sentinel_entry(sweep: Sweep, entries: list[Entry]) -> Entry:
+    """The cell that a session's sentinels measure, the same in every visit and for every order of the file's keys.
+
+    Of the cells with the fewest communication settings off their defaults (none, where the session has a default cell),
+    the one whose values come first in the axes, axes by name; weak before strong where that is all they differ in.
+    """
+    forced = [_forced_settings(entry.cell) for entry in entries]
+    fewest = min(forced)
+    closest = [entry for entry, count in zip(entries, forced, strict=True) if count == fewest]
+    places = [(path, {value: place for place, value in enumerate(sweep.axes[path])}) for path in sorted(sweep.axes)]
+    return min(closest, key=lambda entry: [place.get(entry.axes[path], len(place)) for path, place in places])
+
+
+def _forced_settings(cell: Cell) -> int:
+    """How many communication settings of a cell are not left to NCCL and DDP."""
+    return sum(
+        getattr(section, name) != getattr(default, name)
+        for section, default in ((cell.nccl, NCCL), (cell.ddp, DDP))
+        for name in type(section).model_fields
+    )
+
+
+def _trial(entry: Entry, visit: int, repeat: int, slot: int, stage: Stage = "sweep") -> PlannedTrial:
     return PlannedTrial(
-        trial=Trial(cell=entry.cell, visit=visit, repeat=repeat, slot=slot),
-        trial_id=trial_id_of(entry.canonical, visit, repeat, slot),
+        trial=Trial(cell=entry.cell, visit=visit, repeat=repeat, slot=slot, stage=stage),
+        trial_id=trial_id_of(entry.canonical, visit, repeat, slot, stage),
         axes=entry.axes,
     )
 

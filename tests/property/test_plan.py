@@ -49,6 +49,7 @@ def sweeps(draw):
             "visits": draw(st.integers(1, 3)),
             "repeats": draw(st.integers(1, 2)),
             "order": draw(st.sampled_from(["interleaved", "random", "as_written"])),
+            "sentinels": draw(st.sampled_from(["auto", "auto", "off"])),
         }
     )
 
@@ -140,6 +141,29 @@ def test_ids_are_unique_and_default_cells_are_in(sweep, inventory):
         default = cell.model_copy(update={"nccl": Nccl(), "ddp": Ddp()})
         assert communication or default.canonical() in cells
     assert sum(len(session.trials) for session in made.sessions) == len(made.trials)
+
+
+@settings(max_examples=60)
+@given(sweeps(), inventories())
+def test_sentinels_are_one_cell_of_their_session_at_its_ends_and_middle(sweep, inventory):
+    made = planned(sweep, inventory)
+    if made is None:
+        return
+    for session in made.sessions:
+        places = {t.trial.repeat: at for at, t in enumerate(session.trials) if t.trial.stage == "sentinel"}
+        own = [t for t in session.trials if t.trial.stage == "sweep"]
+        watched = {t.trial.cell.canonical() for t in session.trials if t.trial.stage == "sentinel"}
+        if sweep.sentinels == "off" or session.key.alone or len(own) < 2:
+            assert not places
+            continue
+        if len(own) < 4:
+            assert places == {1: 0, 3: len(own) + 1}
+        else:
+            assert places == {1: 0, 2: len(own) // 2 + 1, 3: len(own) + 2}
+        (cell,) = watched
+        assert cell in {t.trial.cell.canonical() for t in own}
+        defaults = {t.trial.cell.canonical() for t in own if t.trial.cell.nccl == Nccl() and t.trial.cell.ddp == Ddp()}
+        assert not defaults or cell in defaults
 
 
 @settings(max_examples=30)

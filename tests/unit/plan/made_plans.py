@@ -33,6 +33,11 @@ def plan(axes, inventory, **fields):
     return make_plan(sweep(axes, **fields), inventory)
 
 
+def swept(planned):
+    """The trials of a plan or a session that are no sentinels."""
+    return [trial for trial in planned.trials if trial.trial.stage == "sweep"]
+
+
 def cells(made):
     """Different cells of a plan."""
     return list({planned.trial.cell.cell_id: planned.trial.cell for planned in made.trials}.values())

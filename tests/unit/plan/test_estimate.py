@@ -27,8 +27,17 @@ def test_an_unknown_card_has_no_energy():
 
 def test_collectives_and_soaks_take_time():
     axes = {"gpus": [2], "workload.precision": ["bf16", "fp32"]}
-    plain = plan(axes, machine(2), visits=1, measure=MEASURE).estimate.wall_s
-    probed = plan(axes, machine(2), visits=1, measure=MEASURE, collectives={}).estimate.wall_s
-    soaked = plan(axes, machine(2), visits=1, measure={**MEASURE, "soak_s": 100}).estimate.wall_s
+    plain = plan(axes, machine(2), visits=1, measure=MEASURE, sentinels="off").estimate.wall_s
+    probed = plan(axes, machine(2), visits=1, measure=MEASURE, collectives={}, sentinels="off").estimate.wall_s
+    soaked = plan(axes, machine(2), visits=1, measure={**MEASURE, "soak_s": 100}, sentinels="off").estimate.wall_s
     assert probed - plain == pytest.approx(2 * 3 * 0.3)
     assert soaked - plain == pytest.approx(2 * 100), "one soak for each precision"
+
+
+def test_sentinels_take_the_time_of_trials_and_soak_nothing_more():
+    axes = {"gpus": [2], "nccl.channels": [1, 2, 4]}
+    sentinels, none = (
+        plan(axes, machine(2), visits=1, measure={**MEASURE, "soak_s": 100}, sentinels=words).estimate.wall_s
+        for words in ("auto", "off")
+    )
+    assert sentinels - none == pytest.approx(3 * TRIAL_S)

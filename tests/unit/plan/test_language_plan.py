@@ -1,7 +1,7 @@
 """What the plan makes of a language model: settings that apply, cells that cannot run, memory that is not there."""
 
 import pytest
-from made_plans import cells, machine, plan
+from made_plans import cells, machine, plan, swept
 
 from rtxscale.errors import PlanError
 from rtxscale.models.memory import memory_of
@@ -34,7 +34,7 @@ def test_contexts_checkpointing_and_sharding_share_a_warm_session():
     }
     made = plan(axes, machine(gpus=2), workload={"kind": "language", "size": "tiny", "batch_per_gpu": 2}, visits=1)
     assert len(made.sessions) == 1
-    assert len(made.trials) == 8
+    assert len(swept(made)) == 8
 
 
 def test_buckets_are_ddps_alone():

@@ -34,5 +34,5 @@ def test_the_quickstart_measures_both_curves_on_two_cores_in_less_than_three_min
 def test_the_nccl_sweep_on_two_gpus_takes_well_under_an_hour():
     sweep = load_sweep(SWEEPS[0].with_name("nccl.yaml")).sweep
     made = make_plan(sweep, assumed_inventory("2x RTX 5090"))
-    assert len(made.trials) == 186
+    assert len(made.trials) == 198, "12 of them sentinels"
     assert made.estimate.wall_s < 30 * 60

@@ -1,0 +1,82 @@
+"""Sentinels of each session over time, against the session's mean: what the machine did while nothing else changed.
+
+Sessions with the largest spread are told apart, the others are grey; a session with fewer than two sentinels has no
+line. Called by `charts`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import altair as alt
+import polars as pl
+
+from rtxscale.analysis.conclusions import DRIFTING
+from rtxscale.report.figure import Figure, chart_of, series_color, series_shape, tooltips
+from rtxscale.report.numbers import gain, number, throughput_unit
+
+TOLD_APART = 8
+BANDWIDTH_UNIT = "GB/s"
+PLACES = {1: "start", 2: "middle", 3: "end"}
+
+
+def drift_figure(drift: pl.DataFrame, sentinels: pl.DataFrame) -> Figure | None:
+    """The figure, or None where no session has two sentinels; both frames are those of the conclusions."""
+    known = drift.filter(pl.col("spread").is_not_null()).sort("spread", descending=True, maintain_order=True)
+    if known.is_empty():
+        return None
+    labels = known["session_id"].head(TOLD_APART).to_list()
+    drawn = sentinels.filter(pl.col("session_id").is_in(known["session_id"].implode()))
+    rows = [_row(row) for row in drawn.iter_rows(named=True)]
+    told = [row for row in rows if row["series"] in labels]
+    grey = [{name: row[name] for name in ("series", "minute", "change")} for row in rows if row["series"] not in labels]
+    return Figure(
+        key="drift",
+        section="drift",
+        title="Sentinels over time, session by session",
+        caption=_caption(known, others=known.height - len(labels)),
+        chart=_layers(labels, grey=bool(grey)),
+        datasets={"told": told, "grey": grey, "zero": [{"change": 0.0}]},
+        labels=tuple(labels),
+    )
+
+
+def _caption(known: pl.DataFrame, others: int) -> str:
+    drifting = known.filter(pl.col("verdict") == DRIFTING).height
+    words = "Trials of one and the same cell at start, middle and end of a session, against their mean. "
+    words += f"{drifting or 'None'} of {known.height} sessions {'drifts' if drifting == 1 else 'drift'}"
+    words += " by more than the threshold."
+    return words + (f" Grey: {others} more sessions, with smaller spreads." if others else "")
+
+
+def _row(row: dict[str, Any]) -> dict[str, Any]:
+    unit = row["unit"] if row["unit"] == BANDWIDTH_UNIT else throughput_unit(row["unit"])
+    return {
+        "series": row["session_id"],
+        "minute": row["minutes"],
+        "change": 100 * row["change"],
+        "change_text": gain(row["change"]),
+        "value_text": f"{number(row['value'])} {unit}",
+        "quantity": row["quantity"],
+        "place": PLACES.get(row["place"], str(row["place"])),
+        "trial": row["trial_id"],
+    }
+
+
+def _layers(labels: list[str], *, grey: bool) -> alt.TopLevelMixin:
+    x = alt.X("minute:Q", title="minutes since the session's first sentinel", scale=alt.Scale(nice=False, padding=12))
+    y = alt.Y("change:Q", title="change from the session's mean (%)", axis=alt.Axis(tickCount=5))
+    color = series_color(labels)
+    hints = [
+        *tooltips(series="session", place="sentinel", value_text="measured", quantity="quantity"),
+        *tooltips(change_text="from the mean", trial="trial"),
+        alt.Tooltip("minute:Q", title="minute", format=".2f"),
+    ]
+    base = chart_of("told")
+    context = [chart_of("grey").mark_line(style="context").encode(x=x, y=y, detail="series:N")] if grey else []
+    return alt.layer(
+        chart_of("zero").mark_rule(style="reference").encode(y=y),
+        *context,
+        base.mark_line().encode(x=x, y=y, color=color),
+        base.mark_point(filled=True).encode(x=x, y=y, color=color, shape=series_shape(labels), tooltip=hints),
+    ).properties(width="container", height=240)
