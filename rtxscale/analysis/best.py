@@ -2,7 +2,7 @@
 
 Of many equal cells the best one always looks better than the rest. So the interval of its gain is widened for the
 number of cells it was chosen from (Bonferroni), and a gain stays "unconfirmed" until winner and default have been run
-again in fresh sessions. Called by `analysis.conclude`.
+again in fresh sessions (`analysis.confirmed`). Called by `analysis.conclude`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 
 from rtxscale.analysis.cells import Replicates
-from rtxscale.analysis.conclusions import BEST, NEEDS_VISITS
+from rtxscale.analysis.conclusions import BEST, NEEDS_VISITS, UNCONFIRMED
 from rtxscale.analysis.efficiency import BATCH_OF_CURVE, on_curve
 from rtxscale.analysis.frames import empty, moments, series, shaped
 from rtxscale.analysis.pairs import paired_moments
@@ -34,9 +34,8 @@ def best_table(cells: pl.DataFrame, measured: Replicates) -> pl.DataFrame:
     gains = paired_moments(pairs, each, measured).select(*each, *_MOMENTS)
     rows = _fastest(candidates.join(gains, on=each, how="left", maintain_order="left"))
     rows = rows.with_columns(_gain_columns(rows))
-    return shaped(
-        rows.with_columns(verdict=_verdict()).sort("curve", "gpus", "label", descending=[True, False, False]), BEST
-    )
+    rows = rows.with_columns(verdict=_verdict()).rename({"reference_id": "default_cell_id"})
+    return shaped(rows.sort("curve", "gpus", "label", descending=[True, False, False]), BEST)
 
 
 _MOMENTS = ("log_mean", "log_var", "visits")
@@ -109,6 +108,6 @@ def _verdict() -> pl.Expr:
         .when(pl.col("gain_low").is_null())
         .then(pl.lit(f"measured faster than the default, {NEEDS_VISITS}"))
         .when(pl.col("gain_low") > 0)
-        .then(pl.lit("faster than the default (unconfirmed)"))
+        .then(pl.lit(f"measured faster than the default ({UNCONFIRMED})"))
         .otherwise(pl.lit("not separable from the default"))
     )

@@ -1,7 +1,7 @@
 """The answer of a run in one sentence, or what is missing for one and what to run next.
 
-Only the default settings are headlined: a winner chosen among many cells is called unconfirmed. Called by
-`analysis.conclude`.
+Beside the default settings only a confirmed gain is headlined: a winner chosen among many cells is called unconfirmed
+until it has been measured again. Called by `analysis.conclude`.
 """
 
 from __future__ import annotations
@@ -10,16 +10,22 @@ from typing import Any
 
 import polars as pl
 
-from rtxscale.analysis.conclusions import NEEDS_VISITS
+from rtxscale.analysis.conclusions import CONFIRMED_FASTER, CONFIRMED_SLOWER, NEEDS_VISITS, UNCONFIRMED
 from rtxscale.analysis.efficiency import BATCH_OF_CURVE
 
 WIDEST = 10
 """An interval whose ends differ by more than this factor says nothing; the sentence says so instead."""
 TOO_WIDE = "too few visits for an interval"
+SETTLES = "`rtxscale confirm RUN` settles it"
 
 
 def headline(
-    cells: pl.DataFrame, efficiency: pl.DataFrame, best: pl.DataFrame, bandwidth: pl.DataFrame, outcomes: pl.DataFrame
+    cells: pl.DataFrame,
+    efficiency: pl.DataFrame,
+    best: pl.DataFrame,
+    confirmed: pl.DataFrame,
+    bandwidth: pl.DataFrame,
+    outcomes: pl.DataFrame,
 ) -> str:
     """One sentence from the tables of a run; `cells` is `CellTable.frame`."""
     if not outcomes.height:
@@ -27,9 +33,9 @@ def headline(
     if not cells.height:
         return _nothing_ok(outcomes)
     if efficiency.height:
-        return _scaling(cells, efficiency, best)
+        return _scaling(cells, efficiency, best, confirmed)
     if cells["throughput_per_s"].is_not_null().any():
-        return _no_curve(cells)
+        return _no_curve(cells, confirmed)
     if bandwidth.height:
         return _bandwidth(cells, bandwidth)
     return "The trials ended ok but hold neither a throughput nor a bandwidth; see the remarks."
@@ -70,7 +76,7 @@ def _nothing_ok(outcomes: pl.DataFrame) -> str:
     return f"No trial can be counted: {counts}; first look at {first['example']}{reason}."
 
 
-def _scaling(cells: pl.DataFrame, efficiency: pl.DataFrame, best: pl.DataFrame) -> str:
+def _scaling(cells: pl.DataFrame, efficiency: pl.DataFrame, best: pl.DataFrame, confirmed: pl.DataFrame) -> str:
     chosen = _headlined(cells, efficiency)
     row = chosen[0]
     cell = cells.row(by_predicate=pl.col("cell_id") == row["cell_id"], named=True)
@@ -86,7 +92,7 @@ def _scaling(cells: pl.DataFrame, efficiency: pl.DataFrame, best: pl.DataFrame) 
     )
     if any(NEEDS_VISITS in item["note"] for item in chosen):
         sentence += "; one visit gives no interval, run the sweep again to finish it, or raise visits to 2 or more"
-    return f"{sentence}{_winner(cells, best, row, cell)}."
+    return f"{sentence}{_winner(cells, best, confirmed, row, cell)}."
 
 
 def _efficiency(row: dict[str, Any], *, speedup: bool) -> str:
@@ -126,25 +132,56 @@ def _settings(cell: dict[str, Any]) -> str:
     return defaults if cell["series"] == "defaults" else f"{cell['series']} and {defaults}"
 
 
-def _winner(cells: pl.DataFrame, best: pl.DataFrame, row: dict[str, Any], cell: dict[str, Any]) -> str:
+def _winner(
+    cells: pl.DataFrame, best: pl.DataFrame, confirmed: pl.DataFrame, row: dict[str, Any], cell: dict[str, Any]
+) -> str:
     """The best cell of the same GPU count, batch and workload settings, if it is another than the default."""
+    if not row["is_default"]:
+        return ""
     same = pl.all_horizontal(pl.col(name).eq_missing(pl.lit(cell[name])) for name in ("gpus", "global_batch", "rest"))
     alike = cells.filter(same)["cell_id"]
-    found = best.filter(
-        (pl.col("curve") == row["curve"]) & pl.col("cell_id").is_in(alike.implode()) & (pl.col("gain") > 0)
-    )
-    if not row["is_default"] or not found.height:
+    own = (pl.col("curve") == row["curve"]) & pl.col("cell_id").is_in(alike.implode())
+    settled, found = confirmed.filter(own), best.filter(own & (pl.col("gain") > 0))
+    if settled.height:
+        return f"; {_confirmation(settled.row(0, named=True))}"
+    if not found.height:
         return ""
     one = found.sort("gain", descending=True).row(0, named=True)
     name, gain = one["label"].partition(", ")[2], f"{100 * one['gain']:.1f} %"
     if one["gain_low"] is None:
-        return f"; fastest measured: {name}, {gain} over the default, unconfirmed"
+        return f"; fastest measured: {name}, {gain} over the default, {UNCONFIRMED}; {SETTLES}"
     if one["gain_low"] > 0:
-        return f"; best cell ({name}) measured {gain} faster, unconfirmed"
+        return f"; best cell ({name}) measured {gain} faster, {UNCONFIRMED}; {SETTLES}"
     return f"; no setting is separable from the defaults (fastest measured: {name}, +{gain})"
 
 
-def _no_curve(cells: pl.DataFrame) -> str:
+def _confirmation(row: dict[str, Any]) -> str:
+    """What the confirmation says of a selected cell; only here is a gain called one."""
+    name, gain = row["label"].partition(", ")[2], row["gain"]
+    if row["verdict"] == CONFIRMED_FASTER:
+        return f"{name} is confirmed {_percent(gain, row['gain_low'], row['gain_high'])} faster than the default"
+    if row["verdict"] == CONFIRMED_SLOWER:
+        slower = _percent(-gain, -row["gain_high"], -row["gain_low"])
+        return f"{name}, selected as the fastest, is confirmed {slower} slower than the default"
+    if row["verdict"] == NEEDS_VISITS:
+        return f"{name}, selected as the fastest, is {UNCONFIRMED}: its confirmation {NEEDS_VISITS}"
+    bounds = _percent(gain, row["gain_low"], row["gain_high"], sign="+")
+    return f"{name}, selected as the fastest, is not confirmed: measured again, {bounds} against the default"
+
+
+def _percent(value: float, low: float, high: float | None, sign: str = "") -> str:
+    """A relative change with its interval, in percent.
+
+    >>> _percent(0.0412, 0.0321, 0.0503), _percent(0.002, -0.004, 0.008, sign="+")
+    ('4.1 % (3.2-5.0)', '+0.2 % (-0.4 to +0.8)')
+    """
+    if high is None or too_wide(1 + low, 1 + high):
+        return f"{100 * value:{sign}.1f} % ({TOO_WIDE})"
+    middle, left, right = (f"{round(100 * number, 1) + 0.0:{sign}.1f}" for number in (value, low, high))
+    return f"{middle} % ({left}{' to ' if sign else '-'}{right})"
+
+
+def _no_curve(cells: pl.DataFrame, confirmed: pl.DataFrame) -> str:
     known = cells.filter(pl.col("throughput_per_s").is_not_null())
     sizes = known["gpus"].unique().sort().to_list()
     fastest = known.sort("throughput_per_s", descending=True).row(0, named=True)
@@ -153,9 +190,14 @@ def _no_curve(cells: pl.DataFrame) -> str:
     if len(sizes) > 1:
         missing = "two GPU counts with equal batch (weak: per GPU, strong: global) and otherwise equal settings"
     unit = fastest["work_unit"] or "unit"
+    settled = (
+        confirmed.sort("gpus", descending=True, maintain_order=True).unique("gpus", maintain_order=True).to_dicts()
+    )
+    workers = "CPU workers" if fastest["device"] == "cpu" else "GPUs"
+    found = "".join(f"; at {row['gpus']} {workers} {_confirmation(row)}" for row in settled)
     return (
         f"No efficiency yet: GPU counts with a result: {counts}; {hardware_text(fastest)}: {fastest['workload']} at "
-        f"{fastest['throughput_per_s']:.4g} {unit}s/s; run {missing}."
+        f"{fastest['throughput_per_s']:.4g} {unit}s/s; run {missing}{found}."
     )
 
 

@@ -80,11 +80,36 @@ class RunWriter:
             run_dir = _newest_run(root, sweep.sweep_id) if not fresh else None
             if run_dir is None:
                 run_dir = _create_run(root, sweep, sweep_text, fresh=fresh)
+        except OSError as error:
+            raise _unwritable(root, error) from error
+        return cls._take(run_dir, sweep_text)
+
+    @classmethod
+    def reopen(cls, run_dir: Path) -> RunWriter:
+        """Exactly this run, with the sweep file that it holds; its lock is taken as by `open`.
+
+        Raises:
+            ResultsError: it cannot be written, or is not ours, locked, damaged or of a newer schema; nothing has been
+                written into it then.
+        """
+        run_dir = run_dir.absolute()
+        read_manifest(run_dir)
+        check_root(run_dir.parent)
+        try:
+            sweep_text = (run_dir / SWEEP_FILE).read_bytes().decode()
+        except (OSError, UnicodeDecodeError) as error:
+            raise ResultsError(f"{run_dir}: found no readable {SWEEP_FILE} ({error}); the run is damaged") from error
+        return cls._take(run_dir, sweep_text)
+
+    @classmethod
+    def _take(cls, run_dir: Path, sweep_text: str) -> RunWriter:
+        """Check and lock a run, then remove what a killed writer left behind."""
+        try:
             manifest = read_manifest(run_dir)
             check_files(run_dir, live_records(read_records(run_dir)))
             lock = RunLock.take(run_dir / LOCK_FILE)
         except OSError as error:
-            raise _unwritable(root, error) from error
+            raise _unwritable(run_dir, error) from error
         try:
             return cls(run_dir, manifest, _tidied(run_dir, sweep_text), lock)
         except BaseException as error:
@@ -124,7 +149,7 @@ class RunWriter:
         if measured is not None:
             raise ResultsError(
                 f"{self.run_dir}: found environment {environment_id} here; the run was measured in {measured}; numbers "
-                "of two sets of software and hardware do not mix; start a new run with --fresh"
+                "of two sets of software and hardware do not mix; start a new run: `rtxscale sweep SWEEP --fresh`"
             )
         self._lock.check()
         self._manifest = replace(self._manifest, environment_id=environment_id)

@@ -1,0 +1,156 @@
+"""`rtxscale confirm`: measure what a run has selected against the default once more, in fresh sessions of the same run.
+
+Reads the run's conclusions for what is to be confirmed, hands that to `run` as plain data, and reports as
+`rtxscale sweep` does. The last line printed is the run's absolute path. Caller: `cli.main`.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rtxscale.cli.doctor import IgnoreOption, look_first
+from rtxscale.cli.show import ResultsOption, RunArgument, open_run
+from rtxscale.cli.sweep import SIGNALS, exit_code, report_if_possible, summary
+from rtxscale.errors import ResultsError
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from rtxscale.analysis.conclusions import Conclusions
+    from rtxscale.plan.confirm import Pair
+    from rtxscale.results.read import Run
+    from rtxscale.spec.sweep import Sweep
+
+VISITS = 4
+"""Sessions of each pair unless the user says otherwise: Student's t of 3 degrees of freedom."""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the application."""
+    app.command()(confirm)
+
+
+def confirm(
+    run: RunArgument = "latest",
+    results: ResultsOption = None,
+    address: Annotated[
+        str | None,
+        typer.Option(help="host:port of a Ray cluster that runs already; else RAY_ADDRESS, else one on this host."),
+    ] = None,
+    visits: Annotated[int, typer.Option(min=1, help="Sessions of each selected cell and its default.")] = VISITS,
+    limit_minutes: Annotated[
+        float | None, typer.Option(min=0.0, help="Stop at the next trial boundary after this many minutes.")
+    ] = None,
+    no_report: Annotated[bool, typer.Option("--no-report", help="Measure only.")] = False,
+    ignore: IgnoreOption = None,
+) -> None:
+    """Measure the best cells of RUN against the default again.
+
+    Only that gain is one: the best of many cells looks better than it is. More visits extend a confirmation.
+    """
+    from rtxscale.analysis.conclude import conclude
+    from rtxscale.spec.printable import printable
+
+    opened = open_run(run, results)
+    conclusions = conclude(opened)
+    pairs = selection(conclusions)
+    if not pairs:
+        print(f"nothing to confirm: {why_nothing(conclusions.best)}")
+        print(printable(str(opened.run_dir)), flush=True)
+        return
+    examined = look_first(sweep_of(opened), opened.run_dir.parent, ignore)
+    code = measure(
+        opened,
+        pairs,
+        visits=visits,
+        address=address,
+        limit_minutes=limit_minutes,
+        report=not no_report,
+        examined=examined,
+    )
+    print(printable(str(opened.run_dir)), flush=True)
+    raise typer.Exit(code)
+
+
+def selection(conclusions: Conclusions) -> list[Pair]:
+    """What the run says is to be confirmed, by GPU count."""
+    from rtxscale.analysis.confirmed import pairs_to_confirm
+    from rtxscale.plan.confirm import Pair
+
+    rows = pairs_to_confirm(conclusions.best, conclusions.confirmed)
+    return [Pair(selected=row["cell_id"], default=row["default_cell_id"], label=row["label"]) for row in rows]
+
+
+def why_nothing(best: pl.DataFrame) -> str:
+    """Why no cell is to be confirmed, from the table of best cells."""
+    if best.is_empty():
+        return "no cell has a throughput yet; run the sweep first"
+    if best["default_cell_id"].null_count():
+        return "no cell is measured faster than a default that has a result"
+    return "the default is the fastest measured everywhere"
+
+
+def measure(
+    run: Run,
+    pairs: list[Pair],
+    *,
+    visits: int,
+    address: str | None,
+    limit_minutes: float | None,
+    report: bool,
+    examined: tuple[dict[str, str], ...] = (),
+) -> int:
+    """Run what is missing of the confirmation; returns the exit code.
+
+    Raises:
+        RtxscaleError: as `run.sweep.execute` does.
+    """
+    from rtxscale.plan.confirm import confirmation_plan
+    from rtxscale.run.authentication import settle
+
+    sweep = sweep_of(run)
+    if address is not None:
+        os.environ["RAY_ADDRESS"] = address
+    settle(os.environ, Path.home())  # before Ray is imported
+    from rtxscale.run.sweep import SweepRequest, execute
+
+    result = execute(
+        SweepRequest(
+            sweep=sweep,
+            sweep_text=run.sweep_text,
+            results_root=run.run_dir.parent,
+            run_dir=run.run_dir,
+            plan=partial(confirmation_plan, pairs=pairs, visits=visits, attempts=run.attempts()),
+            address=os.environ.get("RAY_ADDRESS") or None,
+            limit_minutes=limit_minutes,
+            examined=examined,
+        )
+    )
+    for line in summary(result):
+        print(line)
+    if report and result.interrupted not in SIGNALS:
+        report_if_possible(result.run_dir)
+    return exit_code(result)
+
+
+def sweep_of(run: Run) -> Sweep:
+    """The sweep that the run was made from.
+
+    Raises:
+        ResultsError: its file is not the one that was measured.
+        SpecError: this rtxscale does not read its file.
+    """
+    from rtxscale.spec.load import parse_sweep
+
+    sweep = parse_sweep(run.sweep_text, str(run.run_dir / "sweep.yaml"))
+    if sweep.sweep_id != run.manifest["sweep_id"]:
+        raise ResultsError(
+            f"{run.run_dir / 'sweep.yaml'}: found sweep {sweep.sweep_id}; the run was measured for "
+            f"{run.manifest['sweep_id']}: restore the file from a copy, or use the rtxscale that made the run"
+        )
+    return sweep
