@@ -7,6 +7,8 @@ signal handlers, no Ray. Callers: `run` (under Ray Train) and `rank.__main__` (u
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -18,6 +20,7 @@ from rtxscale.rank.trial import run_trial
 from rtxscale.results.outcomes import Outcome
 
 logger = logging.getLogger(__name__)
+MIB = 1024 * 1024
 
 
 def run_rank(channel: Channel, place: Place) -> None:
@@ -45,14 +48,52 @@ def _serve(order: Order, channel: Channel, session: Session) -> None:
 def _attempt(order: Order, session: Session) -> tuple[RankReport, Failure | None]:
     """The trial's report, and the failure that other ranks do not know of yet."""
     rank = session.place.rank
+    facts: dict[str, Any] = {}
     try:
         return run_trial(order, session), None
     except Stopped as stop:
         return RankReport(rank=rank, outcome=stop.outcome, message=one_line(stop)), None
     except Exception as error:
         logger.debug("trial %s failed", order.trial_id, exc_info=True)
-        failure = Failure(rank, outcome_of(error), one_line(error))
-    return RankReport(rank=rank, outcome=failure.outcome, message=failure.message), failure
+        outcome, message = outcome_of(error), one_line(error)
+        if outcome is Outcome.OOM and session.device.type == "cuda":
+            taken = memory_taken(session.device)
+            facts = {"memory_peak_mib": taken.allocated_mib, "memory_reserved_mib": taken.reserved_mib}
+            message = out_of_memory(message, taken)
+        failure = Failure(rank, outcome, message)
+    return RankReport(rank=rank, outcome=failure.outcome, message=failure.message, facts=facts), failure
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryTaken:
+    """A GPU's memory, and the most that this process has had allocated and reserved of it since the last trial, MiB."""
+
+    total_mib: float
+    allocated_mib: float
+    reserved_mib: float
+
+
+def memory_taken(device: torch.device) -> MemoryTaken:
+    """What this process has taken of its GPU, as PyTorch's allocator counts it."""
+    return MemoryTaken(
+        total_mib=torch.cuda.get_device_properties(device).total_memory / MIB,
+        allocated_mib=torch.cuda.max_memory_allocated(device) / MIB,
+        reserved_mib=torch.cuda.max_memory_reserved(device) / MIB,
+    )
+
+
+def out_of_memory(message: str, taken: MemoryTaken) -> str:
+    """The library's first words and what the process had taken; PyTorch goes on for a paragraph.
+
+    >>> taken = MemoryTaken(total_mib=32607, allocated_mib=30000, reserved_mib=31000)
+    >>> out_of_memory("OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB. GPU 0 has a total ...", taken)
+    'OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB (30,000 MiB allocated and 31,000 reserved of 32,607)'
+    """
+    said = message.partition(" GPU ")[0].rstrip(". ")
+    return (
+        f"{said} ({taken.allocated_mib:,.0f} MiB allocated and {taken.reserved_mib:,.0f} reserved of "
+        f"{taken.total_mib:,.0f})"
+    )
 
 
 def outcome_of(error: Exception) -> Outcome:
@@ -71,8 +112,10 @@ def outcome_of(error: Exception) -> Outcome:
 def one_line(error: Exception) -> str:
     """An exception as one line of text.
 
-    >>> one_line(ValueError("bad  thing"))
-    'ValueError: bad thing'
+    >>> one_line(ValueError("bad  thing")), one_line(MemoryError())
+    ('ValueError: bad thing', 'MemoryError')
     """
     text = " ".join(str(error).split())
-    return text if isinstance(error, Stopped) else f"{type(error).__name__}: {text}"
+    if isinstance(error, Stopped):
+        return text
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -1,7 +1,7 @@
 """What ended a trial, and what follows from it: pure decisions, no Ray.
 
-`judge` turns what the session saw (reports, silent ranks, how the worker group died) into a verdict; `deadline_s` says
-how long a trial may take before its silent ranks count as hung. Caller: `run.foreman`.
+`judge` turns what the session saw (reports, silent ranks, how the worker group died, who else was on the GPUs) into a
+verdict; `deadline_s` says how long a trial may take before its silent ranks count as hung. Caller: `run.foreman`.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ COMPILE_S = 600.0
 """Allowance for torch.compile; max-autotune of a large model takes minutes."""
 COLLECTIVE_S = 10.0
 """Allowance for one collective and message size, on a slow path."""
+KNOWN_SHARE = 0.2
+"""Share of the floor that is left when an equal trial has shown how long one takes, imports and first step included."""
 MESSAGE_CHARACTERS = 500
 TIMES_MESSAGES = (CollectivesProbe, CollectivesWorkload)
 
@@ -36,6 +38,9 @@ SEVERITY = (
 )
 """One rank's outcome stands for the trial: the first of these that any rank reports. An out-of-memory error of one
 rank makes its peers crash, so it comes first."""
+
+SPOILT = frozenset({Outcome.OK, Outcome.OOM, Outcome.CRASHED, Outcome.HANG, Outcome.UNSTEADY})
+"""What somebody else on the GPUs can bring about or make worthless; no NaN and no refuted setting comes from that."""
 
 ENDS_SESSION = frozenset({Outcome.OOM, Outcome.CRASHED, Outcome.HANG, Outcome.CANCELLED})
 """After these the worker group is not trusted with another trial."""
@@ -75,36 +80,58 @@ class Verdict:
     session_over: bool = False
 
 
-def judge(end: TrialEnd, *, earlier: Sequence[str], first_of_session: bool) -> Verdict:
+def judge(
+    end: TrialEnd, *, earlier: Sequence[str], first_of_session: bool, strangers: str = "", would_fit: str = ""
+) -> Verdict:
     """Decide how a trial ended; `earlier` holds the outcomes of its earlier attempts.
 
     An out-of-memory error in a worker group that has already served a trial may be that trial's leftovers: it counts
-    as crashed until a fresh group confirms it.
+    as crashed until a fresh group confirms it. `would_fit` is what to do about one. `strangers` says who else was on
+    the GPUs meanwhile.
     """
     outcome, message = _outcome(end)
-    if outcome is Outcome.OOM and not first_of_session:
+    broken = outcome in ENDS_SESSION
+    if outcome is Outcome.OOM and would_fit:
+        message = f"{_cut(message, MESSAGE_CHARACTERS - len(would_fit) - 2)}; {would_fit}"
+    if strangers and outcome in SPOILT:
+        outcome, message = Outcome.FOREIGN_PROCESS, f"{strangers}; the trial itself: {outcome} {message}".rstrip()
+    elif outcome is Outcome.OOM and not first_of_session:
         outcome, message = (
             Outcome.CRASHED,
             f"out of memory in a used process, to be confirmed in a fresh one: {message}",
         )
-    failures = [value for value in earlier if _retried(value)]
-    over = outcome in ENDS_SESSION or bool(end.silent) or end.death is not None
+    over = broken or bool(end.silent) or end.death is not None
     return Verdict(
         outcome=outcome,
-        message=" ".join(message.split())[:MESSAGE_CHARACTERS],
-        retry=_retried(outcome) and not failures,
+        message=_cut(message, MESSAGE_CHARACTERS),
+        retry=_may_retry(outcome, earlier),
         session_over=over,
     )
 
 
-def deadline_s(cell: Cell, *, floor_s: float) -> float:
-    """Seconds a trial may take from order to last report: a multiple of its longest expected time, plus a floor."""
+def turned_away(strangers: str, *, earlier: Sequence[str]) -> Verdict:
+    """The verdict on a trial that was not begun, because others held the GPUs and did not leave in time."""
+    message = _cut(f"not begun: {strangers}", MESSAGE_CHARACTERS)
+    outcome = Outcome.FOREIGN_PROCESS
+    return Verdict(outcome=outcome, message=message, retry=_may_retry(outcome, earlier))
+
+
+def deadline_s(cell: Cell, *, floor_s: float, known_s: float | None = None) -> float:
+    """Seconds a trial may take from order to last report, after which silent ranks count as hung.
+
+    As long as nothing is known of such trials: a floor, a multiple of what the measure allows, and allowances for the
+    compiler and for collectives. `known_s` is the longest time an equal trial took that ended well: then a multiple of
+    that, or a share of the floor, beside the longest warm-up and window that the measure allows.
+    """
     measure = cell.measure.resolved()
     expected = sum(value or 0.0 for value in (measure.soak_s, measure.warmup_max_s, measure.window_s))
     compiled = getattr(cell.workload, "compile", "off") != "off"
     timed = [part for part in (cell.collectives, cell.workload) if isinstance(part, TIMES_MESSAGES)]
     messages = sum(len(part.operations) * len(part.sizes_mib) for part in timed)
-    return floor_s + DEADLINE_FACTOR * expected + COMPILE_S * compiled + COLLECTIVE_S * messages
+    unknown = floor_s + DEADLINE_FACTOR * expected + COMPILE_S * compiled + COLLECTIVE_S * messages
+    if known_s is None:
+        return unknown
+    return min(unknown, max(KNOWN_SHARE * floor_s, DEADLINE_FACTOR * known_s) + expected + COLLECTIVE_S * messages)
 
 
 def describe_ranks(by_rank: Mapping[int, str]) -> str:
@@ -156,9 +183,14 @@ def _outcome(end: TrialEnd) -> tuple[Outcome, str]:
     return worst, describe_ranks({rank: text for rank, text in said.items() if text})
 
 
-def _retried(outcome: str) -> bool:
-    """Whether one such ending is not the last word."""
-    return outcome in RETRIED_ONCE
+def _may_retry(outcome: str, earlier: Sequence[str]) -> bool:
+    """Whether such an ending is not the last word: it is retried once, and has not been."""
+    return outcome in RETRIED_ONCE and not any(value in RETRIED_ONCE for value in earlier)
+
+
+def _cut(message: str, characters: int) -> str:
+    """The message on one line, no longer than that."""
+    return " ".join(message.split())[:characters]
 
 
 def _ranks(ranks: list[int] | tuple[int, ...]) -> str:

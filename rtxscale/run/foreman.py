@@ -17,22 +17,33 @@ import pyarrow as pa
 
 from rtxscale.devices.inventory import Inventory
 from rtxscale.errors import ResultsError, RunError
+from rtxscale.plan.feasibility import what_would_fit
 from rtxscale.plan.model import Plan, PlannedSession
 from rtxscale.rank.channel import Order
 from rtxscale.results.outcomes import Outcome
 from rtxscale.results.schema import arrow_schema
 from rtxscale.results.write import RunWriter
 from rtxscale.run.agenda import Agenda, Todo
-from rtxscale.run.environment import differences, environment_id, environment_rows, environment_table
-from rtxscale.run.failures import TrialEnd, Verdict, deadline_s, judge
+from rtxscale.run.environment import (
+    PACKAGE,
+    differences,
+    environment_id,
+    environment_rows,
+    environment_table,
+    unrecorded,
+)
+from rtxscale.run.failures import TrialEnd, Verdict, deadline_s, judge, turned_away
+from rtxscale.run.history import History
 from rtxscale.run.hub import Registered
 from rtxscale.run.placement import Placement
+from rtxscale.run.pool import Pool
 from rtxscale.run.progress import Board
 from rtxscale.run.ray_setup import ray
 from rtxscale.run.session import Crew, Session, SessionFailed
 from rtxscale.run.signals import Interruption
 from rtxscale.run.start import new_session
 from rtxscale.run.trial_rows import Served, rank_tables, tag_telemetry, trial_row, trials_table
+from rtxscale.spec.cell import Cell
 
 START_ATTEMPTS = 2
 POLL_S = 0.5
@@ -51,6 +62,8 @@ class Site:
     board: Board
     interruption: Interruption
     deadline_floor_s: float
+    examined: Sequence[Mapping[str, str]] = ()
+    """What the doctor found before the sweep, as rows of the environment table."""
 
 
 @dataclass(kw_only=True)
@@ -83,6 +96,9 @@ class Foreman:
         self._environment_id = ""
         self._measured = site.writer.rows("environment")
         self._pending: dict[str, pa.Table] = {}
+        self._history = History(site.writer.rows("trials"))
+        uuids = [gpu.uuid for gpu in site.inventory.gpus] if site.plan.device == "cuda" else []
+        self._pool = Pool(uuids, site.crew.watchers.occupancy, site.board.note, site.interruption)
         self.tally = Tally()
 
     def serve(self, tune_is_done: Callable[[], bool]) -> None:
@@ -94,7 +110,8 @@ class Foreman:
         """
         hub = self._site.crew.hub
         try:
-            if first := self._site.agenda.upcoming:
+            first = self._site.agenda.upcoming
+            if first and not self._pool.held_by(wait=False):
                 self._session_for(first)  # while Tune is still starting
             while not self._site.interruption.name:
                 name = ray.get(hub.next_request.remote(POLL_S))
@@ -109,43 +126,75 @@ class Foreman:
     def _measure(self, todo: Todo) -> Outcome:
         """Run one attempt on a session of its key, commit its rows, and arrange what follows from its outcome."""
         site = self._site
+        if held_by := self._pool.held_by():
+            return Outcome.CANCELLED if site.interruption.name else self._turn_away(todo, held_by)
         live = self._session_for(todo)
         if live is None:
             return Outcome.CANCELLED
         order = Order(trial=todo.planned.trial, trial_id=todo.planned.trial_id, attempt=todo.attempt)
         site.board.trial_started(todo)
         started_ns = time.time_ns()
-        end = live.session.run(order, deadline_s(order.trial.cell, floor_s=site.deadline_floor_s))
+        known_s = self._history.longest_s(order.trial.cell)
+        end = live.session.run(order, deadline_s(order.trial.cell, floor_s=site.deadline_floor_s, known_s=known_s))
         ended_ns = time.time_ns()
         end = replace(end, interrupted=bool(site.interruption.name and end.silent))
-        verdict = judge(end, earlier=todo.earlier, first_of_session=live.served == 0)
+        verdict = judge(
+            end,
+            earlier=todo.earlier,
+            first_of_session=live.served == 0,
+            strangers=self._pool.visitors(),
+            would_fit=self._would_fit(order.trial.cell, live.placement, end),
+        )
         row = self._commit(todo, live, end, verdict, (started_ns, ended_ns))
         live.served += 1
         if verdict.retry:
             site.agenda.retry(todo, verdict.outcome)
+        if aside := site.agenda.ended(todo, verdict.outcome):
+            site.board.note(
+                f"quarantine: this cell has ended its workers twice in a row; {aside} trials of it set aside"
+            )
         if verdict.session_over:
             self._end_session(force=True)
         site.board.trial_ended(todo, row)
         return verdict.outcome
 
+    def _turn_away(self, todo: Todo, held_by: str) -> Outcome:
+        """Commit an attempt that was not begun, because others are on the GPUs."""
+        site = self._site
+        verdict = turned_away(held_by, earlier=todo.earlier)
+        now = time.time_ns()
+        row = self._commit(todo, None, TrialEnd(world=0, reports={}), verdict, (now, now))
+        if verdict.retry:
+            site.agenda.retry(todo, verdict.outcome)
+        site.board.trial_ended(todo, row)
+        return verdict.outcome
+
+    def _would_fit(self, cell: Cell, placement: Placement, end: TrialEnd) -> str:
+        """What to change about a cell whose trial ran out of memory; empty for others."""
+        if all(report.outcome != Outcome.OOM for report in end.reports.values()):
+            return ""
+        sizes = [gpu.memory_mib for gpu in self._site.inventory.gpus if gpu.uuid in placement.gpu_uuids]
+        known = [size for size in sizes if size is not None]
+        return what_would_fit(cell, min(known, default=None), self._history.peaks_mib(cell))
+
     def _commit(
-        self, todo: Todo, live: Live, end: TrialEnd, verdict: Verdict, span_ns: tuple[int, int]
+        self, todo: Todo, live: Live | None, end: TrialEnd, verdict: Verdict, span_ns: tuple[int, int]
     ) -> dict[str, Any]:
         """Write the attempt's rows, all or none; returns its row of the trials table."""
-        site, session_id = self._site, live.session.session_id
+        site, session_id = self._site, live.session.session_id if live else None
         samples = tag_telemetry(site.crew.watchers.drain(), session_id=session_id, trial=todo.name, span_ns=span_ns)
         served = Served(
             run_id=site.writer.run_id,
             sweep_id=site.plan.sweep_id,
             study=site.plan.sweep.study,
-            environment_id=self._environment_id,
+            environment_id=self._environment_id or None,
             session_id=session_id,
-            session_start_s=live.start_s if live.served == 0 else None,
-            position=live.served,
-            nodes=len(live.placement.distinct_nodes),
+            session_start_s=live.start_s if live and live.served == 0 else None,
+            position=live.served if live else None,
+            nodes=len(live.placement.distinct_nodes) if live else None,
             started_ns=span_ns[0],
             ended_ns=span_ns[1],
-            gpu_uuids=live.placement.gpu_uuids,
+            gpu_uuids=live.placement.gpu_uuids if live else (),
         )
         row = trial_row(todo, served, verdict, end.reports, samples)
         before = self._pending.pop("telemetry", arrow_schema("telemetry").empty_table())
@@ -154,7 +203,8 @@ class Foreman:
         site.writer.commit(tables)
         self._pending = {}
         self.tally.outcomes[verdict.outcome] += 1
-        if live.served and verdict.outcome is Outcome.OK and row["outside_s"] is not None:
+        self._history.add(row)
+        if live and live.served and verdict.outcome is Outcome.OK and row["outside_s"] is not None:
             self.tally.warm_outside_s.append(row["outside_s"])
         return row
 
@@ -184,6 +234,7 @@ class Foreman:
         """Start a session for the key, and see that the environment is still the one this run is measured in."""
         site = self._site
         site.board.session_started(planned)
+        self._pool.session_starts()
         began = time.monotonic()
         session, placement = new_session(planned, site.plan, site.inventory, site.crew)
         registered = session.start()
@@ -191,7 +242,7 @@ class Foreman:
         self._live = live
         self.tally.session_starts_s.append(live.start_s)
         self._check_environment(registered)
-        site.crew.watchers.set_session(session.session_id)
+        site.crew.watchers.set_session(session.session_id, [(place.node, place.pid) for place in registered])
         self._keep("telemetry", tag_telemetry(site.crew.watchers.drain(), session_id=None))
         return live
 
@@ -208,6 +259,9 @@ class Foreman:
         if not self._measured:
             self._measured = rows
             self._pending["environment"] = environment_table(rows, identity)
+        if new := unrecorded(self._measured, site.examined):
+            self._measured = [*self._measured, *new]
+            self._keep("environment", environment_table(new, identity))
 
     def _keep(self, name: str, rows: pa.Table) -> None:
         """Hold rows back for the next commit."""
@@ -224,6 +278,8 @@ class Foreman:
         else:
             live.session.close()
         self._site.writer.compact(live.session.session_id)
+        if not self._site.interruption.name:
+            self._pool.session_ended()
 
 
 def same_software(registered: Sequence[Registered]) -> tuple[dict[str, str], ...]:
@@ -232,13 +288,13 @@ def same_software(registered: Sequence[Registered]) -> tuple[dict[str, str], ...
     Raises:
         RunError: two workers have different software.
     """
-    kinds = {json.dumps(place.software): place for place in registered}
+    kinds = {json.dumps([fact for fact in place.software if fact["subject"] != PACKAGE]): place for place in registered}
     if len(kinds) > 1:
         one, other = [place for _, place in sorted(kinds.items())][:2]
         differing = [
             f"{fact['name']} {fact['value']!r} and {twin['value']!r}"
             for fact, twin in zip(one.software, other.software, strict=False)
-            if fact != twin
+            if fact != twin and fact["subject"] != PACKAGE
         ]
         raise RunError(
             f"found different software in ranks {one.rank} and {other.rank}: {'; '.join(differing) or 'other facts'}; "

@@ -103,14 +103,15 @@ class TorchrunHost:
     def _look(self, expected: tuple[str, ...]) -> dict[int, Registered]:
         from rtxscale.rank.environment import describe_software
 
-        found = {}
+        found: dict[int, Registered] = {}
         node = ray.get_runtime_context().get_node_id()
         for pid in descendants(self._process.pid):
             variables = environment_of(pid)
             if "LOCAL_RANK" in variables:
                 rank = int(variables["RANK"])
                 seen = {name: variables[name] for name in expected if name in variables}
-                found[rank] = Registered(rank=rank, pid=pid, node=node, environment=seen)
+                place = Registered(rank=rank, pid=pid, node=node, environment=seen)
+                found.setdefault(rank, place)  # what a rank starts has the same variables, and comes after it
         if len(found) == self._world:
             software = tuple(describe_software(self._device))  # the ranks run this very Python
             found = {rank: replace(place, software=software) for rank, place in found.items()}

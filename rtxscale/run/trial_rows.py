@@ -27,16 +27,19 @@ MEASURED_SPANS = ("soak_s", "warmup_s", "window_s", "collectives_s")
 
 @dataclass(frozen=True, kw_only=True)
 class Served:
-    """Where and when a trial ran: everything `run` knows beside the plan."""
+    """Where and when a trial ran: everything `run` knows beside the plan.
+
+    Of a trial that was not begun there is no session, no position in it and no node.
+    """
 
     run_id: str
     sweep_id: str
     study: str
-    environment_id: str
-    session_id: str
+    environment_id: str | None
+    session_id: str | None
     session_start_s: float | None
-    position: int
-    nodes: int
+    position: int | None
+    nodes: int | None
     started_ns: int
     ended_ns: int
     gpu_uuids: tuple[str, ...] = ()

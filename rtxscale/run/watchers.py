@@ -1,7 +1,8 @@
 """The telemetry actors: one on every node, pinned there, holding no CPU, named so that the dashboard shows them.
 
-`Watcher` runs inside the actor: it samples through `telemetry.sampler`, sets the gauges, and looks after processes of
-its node. `Watchers` is the driver's side of all of them. Callers: `run.sweep`, `run.session`, `run.foreman`.
+`Watcher` runs inside the actor: it samples through `telemetry.sampler`, sets the gauges, looks after our processes on
+its node and sees who else is on its GPUs. `Watchers` is the driver's side of all of them. Callers: `run.sweep`,
+`run.session`, `run.foreman`.
 """
 
 from __future__ import annotations
@@ -17,9 +18,11 @@ import pyarrow as pa
 from rtxscale.devices.inventory import Inventory, Node
 from rtxscale.errors import RunError
 from rtxscale.results.schema import arrow_schema
+from rtxscale.run.occupancy import Guard, Occupancy, joined
 from rtxscale.run.processes import is_alive, kill
 from rtxscale.run.ray_setup import ray
 from rtxscale.telemetry.facts import describe_node, host_environment
+from rtxscale.telemetry.holders import GpuHolders
 from rtxscale.telemetry.probe import open_probe
 from rtxscale.telemetry.sampler import Sampler
 
@@ -47,6 +50,7 @@ class Watcher:
         self._sampler = Sampler(open_probe(), node, PERIOD_S)
         self._sampler.start()
         self._gauges = {field: _gauge(*text) for field, text in GAUGES.items()}
+        self._guard = Guard(GpuHolders(), node)
         threading.Thread(target=self._set_gauges_for_ever, daemon=True).start()
 
     def facts(self) -> tuple[Node, tuple[str, ...], list[dict[str, str]]]:
@@ -62,9 +66,14 @@ class Watcher:
         """The newest readings."""
         return self._sampler.latest()
 
-    def set_session(self, session_id: str) -> None:
-        """Tag the gauges with the session that is running."""
+    def set_session(self, session_id: str, ranks: list[int]) -> None:
+        """Tag the gauges with the session that is running; `ranks` are the process ids of its ranks on this node."""
         self._session = session_id
+        self._guard.expect(ranks)
+
+    def occupancy(self) -> Occupancy:
+        """Who is on this node's GPUs, and who has been since the last call."""
+        return self._guard.occupancy()
 
     def end_processes(self, pids: list[int], timeout_s: float) -> list[int]:
         """Wait until these processes of ours are gone, kill them after a second; returns those still alive."""
@@ -82,6 +91,7 @@ class Watcher:
 
     def _set_gauges_for_ever(self) -> None:
         while True:
+            self._guard.look()
             for gpu, readings in by_device(self._sampler.latest()).items():
                 tags = {"node": self._node, "gpu": gpu, "sweep": self._sweep, "session": self._session}
                 for field, gauge in self._gauges.items():
@@ -156,9 +166,14 @@ class Watchers:
         """Power and temperature now, over all nodes."""
         return combined(self._ask(lambda post: post.actor.latest.remote()))
 
-    def set_session(self, session_id: str) -> None:
-        """Tag the gauges of all nodes."""
-        self._ask(lambda post: post.actor.set_session.remote(session_id))
+    def set_session(self, session_id: str, ranks: Iterable[tuple[str, int]]) -> None:
+        """Tag the gauges of all nodes; `ranks` are the session's processes as (Ray node id, pid)."""
+        mine = _by_node(ranks)
+        self._ask(lambda post: post.actor.set_session.remote(session_id, mine.get(post.ray_id, [])))
+
+    def occupancy(self) -> Occupancy:
+        """Who is on the GPUs of all nodes, and who has been since the last call."""
+        return joined(self._ask(lambda post: post.actor.occupancy.remote()))
 
     def end_processes(self, processes: Iterable[tuple[str, int]]) -> None:
         """See that these processes, given as (Ray node id, pid), are gone.
@@ -166,9 +181,7 @@ class Watchers:
         Raises:
             RunError: one survives.
         """
-        mine: dict[str, list[int]] = {}
-        for ray_id, pid in processes:
-            mine.setdefault(ray_id, []).append(pid)
+        mine = _by_node(processes)
         answers = self._ask(lambda post: post.actor.end_processes.remote(mine.get(post.ray_id, []), GONE_TIMEOUT_S))
         left = {post.name: pids for post, pids in zip(self._posts, answers, strict=True) if pids}
         if left:
@@ -198,6 +211,14 @@ class Watchers:
                 f"lost a telemetry actor ({type(error).__name__}); expected one alive on each of "
                 f"{len(self._posts)} nodes: run the sweep again, it continues where it stopped"
             ) from error
+
+
+def _by_node(processes: Iterable[tuple[str, int]]) -> dict[str, list[int]]:
+    """Process ids by Ray node id."""
+    found: dict[str, list[int]] = {}
+    for ray_id, pid in processes:
+        found.setdefault(ray_id, []).append(pid)
+    return found
 
 
 def by_device(latest: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:

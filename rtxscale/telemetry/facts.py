@@ -18,7 +18,7 @@ from typing import Any
 import psutil
 
 from rtxscale.devices.inventory import Gpu, Node
-from rtxscale.telemetry.fields import Device, GpuProcess
+from rtxscale.telemetry.fields import Device
 from rtxscale.telemetry.nvml import NvmlProbe, NvmlUnavailableError
 from rtxscale.telemetry.nvml_errors import ERRORS, MISSING_IN_BINDING, Outcome, value_or_none
 from rtxscale.telemetry.visible import visible_devices
@@ -64,18 +64,6 @@ def host_environment(nvml: Any = None) -> list[dict[str, str]]:
     for index, device in enumerate(devices):
         rows += [_row("gpu", f"gpu{index} {name}", value) for name, value in _gpu_values(device).items()]
     return rows
-
-
-def gpu_processes(nvml: Any = None) -> tuple[GpuProcess, ...]:
-    """The compute processes on this machine's GPUs; none where NVML does not work."""
-    try:
-        probe = NvmlProbe(nvml)
-    except NvmlUnavailableError:
-        return ()
-    try:
-        return probe.processes()
-    finally:
-        probe.close()
 
 
 def usable_cpus() -> int:

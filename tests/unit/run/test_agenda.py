@@ -2,9 +2,10 @@ import pickle
 import time
 from types import SimpleNamespace
 
+import pytest
 from planned import planned_session
 
-from rtxscale.run.agenda import Agenda, Todo, remaining
+from rtxscale.run.agenda import Agenda, Todo, kills_so_far, remaining
 
 FIRST = planned_session("first", 1.0, 2.0)
 SECOND = planned_session("second", 1.0, gpus=2)
@@ -50,14 +51,14 @@ def test_what_broke_a_group_wants_a_fresh_one():
 
 
 def test_at_the_limit_there_is_no_next_trial():
-    agenda = Agenda(remaining(PLAN, {}), stop_at=time.monotonic())
+    agenda = Agenda(remaining(PLAN, {}), limits={"limit": time.monotonic()})
     assert agenda.next() is None
     assert agenda.stopped == "limit"
     assert agenda.waiting == 3
 
 
 def test_a_limit_that_nothing_is_left_for_stops_nothing():
-    agenda = Agenda([], stop_at=time.monotonic())
+    agenda = Agenda([], limits={"limit": time.monotonic()})
     assert agenda.next() is None
     assert agenda.stopped is None
 
@@ -73,3 +74,64 @@ def test_it_can_be_pickled():
     agenda = Agenda(remaining(PLAN, {}))
     agenda.next()
     assert names(pickle.loads(pickle.dumps(agenda))) == names(agenda)  # noqa: S301 - our own bytes
+
+
+def row(todo, outcome, ended_ns):
+    return {"cell_id": todo.planned.trial.cell.cell_id, "outcome": outcome, "ended_ns": ended_ns}
+
+
+TWICE = planned_session("again", 1.0, 2.0, visit=2)
+VISITS = SimpleNamespace(sessions=(FIRST, TWICE))
+
+
+def test_a_cell_that_ends_its_workers_twice_in_a_row_is_set_aside_and_the_rest_goes_on():
+    agenda = Agenda(remaining(VISITS, {}))
+    first = agenda.next()
+    assert agenda.ended(first, "crashed") == 0
+    agenda.retry(first, "crashed")
+    assert agenda.ended(agenda.next(), "ok") == 0
+    again = agenda.next()
+    assert again.attempt == 2
+    assert agenda.ended(again, "hang") == 1
+    assert [todo.session.session_id for todo in agenda.quarantined] == ["again"]
+    assert names(agenda) == [("again", 2.0, 1)]
+
+
+@pytest.mark.parametrize("between", ["ok", "oom", "diverged", "unsteady", "not_honoured"])
+def test_an_ending_that_leaves_the_workers_alive_breaks_the_row(between):
+    """Out of memory in a used process counts as crashed until a fresh one confirms it, at every visit."""
+    agenda = Agenda(remaining(VISITS, {}))
+    first = agenda.next()
+    assert [agenda.ended(first, outcome) for outcome in ("crashed", between, "crashed", between)] == [0, 0, 0, 0]
+    assert agenda.waiting == 3
+
+
+@pytest.mark.parametrize("between", ["cancelled", "foreign_process"])
+def test_an_ending_that_says_nothing_about_the_cell_does_not(between):
+    agenda = Agenda(remaining(VISITS, {}))
+    first = agenda.next()
+    assert [agenda.ended(first, outcome) for outcome in ("crashed", between, "crashed")] == [0, 0, 1]
+
+
+def test_other_endings_kill_nobody():
+    agenda = Agenda(remaining(VISITS, {}))
+    first = agenda.next()
+    for outcome in ("oom", "unsteady", "diverged", "not_honoured", "cancelled", "foreign_process"):
+        assert agenda.ended(first, outcome) == 0
+    assert agenda.waiting == 3
+
+
+def test_quarantine_outlives_the_driver():
+    first, second = remaining(VISITS, {})[:2]
+    rows = [row(first, "hang", 2), row(second, "crashed", 3), row(first, "crashed", 1), row(second, "ok", 4)]
+    kills = kills_so_far(rows)
+    agenda = Agenda(remaining(VISITS, {}), kills=kills)
+    assert {todo.planned.trial.cell for todo in agenda.quarantined} == {first.planned.trial.cell}
+    assert names(agenda) == [("first", 2.0, 1), ("again", 2.0, 1)]
+
+
+def test_of_two_limits_the_first_is_named():
+    now = time.monotonic()
+    agenda = Agenda(remaining(PLAN, {}), limits={"limit": now - 1, "max_hours": now - 2})
+    assert agenda.next() is None
+    assert agenda.stopped == "max_hours"

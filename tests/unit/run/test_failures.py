@@ -2,7 +2,7 @@ import pytest
 
 from rtxscale.rank.channel import RankReport
 from rtxscale.results.outcomes import Outcome
-from rtxscale.run.failures import SEVERITY, Death, TrialEnd, deadline_s, describe_ranks, judge
+from rtxscale.run.failures import SEVERITY, SPOILT, Death, TrialEnd, deadline_s, describe_ranks, judge, turned_away
 from rtxscale.spec.cell import Cell, Measure
 from rtxscale.spec.workload import CollectivesProbe, VisionWorkload
 
@@ -15,8 +15,8 @@ def end(*reports, world=2, **fields):
     return TrialEnd(world=world, reports={one.rank: one for one in reports}, **fields)
 
 
-def decide(trial_end, earlier=(), first=True):
-    return judge(trial_end, earlier=list(earlier), first_of_session=first)
+def decide(trial_end, earlier=(), first=True, **context):
+    return judge(trial_end, earlier=list(earlier), first_of_session=first, **context)
 
 
 def test_all_ranks_well_is_ok_and_the_session_goes_on():
@@ -81,6 +81,59 @@ def test_out_of_memory_of_one_rank_explains_the_crash_of_its_peers():
     assert decide(trial_end).outcome is Outcome.OOM
 
 
+def test_out_of_memory_says_what_would_fit_however_long_the_library_talks():
+    verdict = decide(end(report(0, Outcome.OOM, "word " * 400), report(1)), would_fit="batch_per_gpu 4 would fit")
+    assert verdict.outcome is Outcome.OOM
+    assert verdict.message.endswith("; batch_per_gpu 4 would fit")
+    assert len(verdict.message) <= 500
+    used = decide(end(report(0, Outcome.OOM, "20 GiB"), report(1)), first=False, would_fit="batch_per_gpu 4 would fit")
+    assert used.message.endswith("batch_per_gpu 4 would fit")
+    assert decide(end(report(0, Outcome.CRASHED, "boom"), report(1)), would_fit="smaller").message == "rank 0: boom"
+
+
+GAME = "GPU-a on node0 is held by game (pid 42, 3,000 MiB)"
+
+
+@pytest.mark.parametrize(
+    ("outcome", "message", "over"),
+    [
+        (Outcome.OK, "", False),
+        (Outcome.UNSTEADY, "drift", False),
+        (Outcome.OOM, "20 GiB", True),
+        (Outcome.CRASHED, "boom", True),
+    ],
+)
+def test_somebody_else_on_the_gpus_explains_the_trial_away(outcome, message, over):
+    verdict = decide(end(report(0, outcome, message), report(1)), first=False, strangers=GAME)
+    assert (verdict.outcome, verdict.retry, verdict.session_over) == (Outcome.FOREIGN_PROCESS, True, over)
+    assert verdict.message.startswith(f"{GAME}; the trial itself: {outcome}")
+    assert verdict.message.endswith(message)
+    assert "to be confirmed" not in verdict.message
+    assert not decide(end(report(0, outcome, message), report(1)), earlier=["foreign_process"], strangers=GAME).retry
+
+
+def test_a_hang_beside_somebody_else_still_ends_the_session():
+    verdict = decide(end(report(0), waited_s=60.0), strangers=GAME)
+    assert (verdict.outcome, verdict.session_over) == (Outcome.FOREIGN_PROCESS, True)
+
+
+@pytest.mark.parametrize("outcome", [Outcome.DIVERGED, Outcome.NOT_HONOURED])
+def test_nobody_else_makes_a_loss_nan_or_a_setting_refuted(outcome):
+    assert decide(end(report(0, outcome, "because"), report(1)), strangers=GAME).outcome is outcome
+    assert outcome not in SPOILT
+
+
+def test_an_interrupted_trial_is_cancelled_whoever_else_was_there():
+    assert decide(end(interrupted=True), strangers=GAME).outcome is Outcome.CANCELLED
+
+
+def test_a_trial_that_found_its_gpus_taken_is_tried_again_once():
+    verdict = turned_away(GAME, earlier=[])
+    assert (verdict.outcome, verdict.retry, verdict.session_over) == (Outcome.FOREIGN_PROCESS, True, False)
+    assert verdict.message == f"not begun: {GAME}"
+    assert not turned_away(GAME, earlier=["hang"]).retry
+
+
 def test_unsteady_is_tried_again_in_the_same_session():
     verdict = decide(end(report(0, Outcome.UNSTEADY, "drift"), report(1)))
     assert (verdict.outcome, verdict.retry, verdict.session_over) == (Outcome.UNSTEADY, True, False)
@@ -113,6 +166,20 @@ def test_the_deadline_follows_what_the_trial_may_take():
     assert deadline_s(cell(compile="default"), floor_s=100.0) == plain + 600.0
     probe = CollectivesProbe(operations=("all_reduce", "all_gather"), sizes_mib=(1.0, 64.0))
     assert deadline_s(cell(collectives=probe), floor_s=100.0) == plain + 40.0
+
+
+def test_a_known_trial_is_given_up_much_sooner():
+    # 3 x 5 s below a fifth of the floor of 300 s; beside it the 23 s that the measure allows.
+    assert deadline_s(cell(), floor_s=300.0, known_s=5.0) == pytest.approx(60.0 + 23.0)
+    assert deadline_s(cell(), floor_s=300.0, known_s=30.0) == pytest.approx(90.0 + 23.0)
+    assert deadline_s(cell(compile="default"), floor_s=300.0, known_s=100.0) == pytest.approx(300.0 + 23.0)
+
+
+def test_what_is_known_never_makes_it_longer_and_never_shorter_than_the_measure_allows():
+    assert deadline_s(cell(), floor_s=100.0, known_s=1e6) == deadline_s(cell(), floor_s=100.0)
+    assert deadline_s(cell(), floor_s=0.0, known_s=0.1) >= 23.0
+    probe = CollectivesProbe(operations=("all_reduce",), sizes_mib=(1.0, 64.0))
+    assert deadline_s(cell(collectives=probe), floor_s=300.0, known_s=5.0) == pytest.approx(60.0 + 23.0 + 20.0)
 
 
 def test_ranks_that_say_the_same_are_named_together():

@@ -68,11 +68,26 @@ def test_a_terminal_gets_one_line_that_is_redrawn_and_goes_away(monkeypatch):
     stream = Terminal()
     shown = Board(stream, total=4, finished=1, expected_trial_s=10.0)
     with shown:
-        assert shown.is_live
         shown.trial_started(todo())
         shown.show_readings({"temperature_c": 61.0, "power_w": 840.0})
         shown.trial_ended(todo(), {"outcome": "ok", "message": "", "throughput_per_s": 10.0, "work_unit": "image"})
     assert "1/4 | 30 s left | gpus=2 ddp.bucket_mib=1.0 (batch 4, visit 1) | 61 °C | 840 W" in stream.getvalue()
     assert "2/4" in stream.getvalue()
     assert "last: ok, 10 image/s" in stream.getvalue()
-    assert not shown.is_live
+    ended = stream.getvalue()
+    shown.refresh()
+    assert stream.getvalue() == ended
+
+
+def test_other_terminals_are_told_the_same():
+    shown, _ = board()
+    with shown:
+        shown.trial_started(todo())
+        shown.show_readings({"temperature_c": 61.0, "power_w": 840.0})
+        shown.trial_ended(todo(), {"outcome": "ok", "message": "", "throughput_per_s": 10.0, "work_unit": "image"})
+        shown.trial_ended(todo(1), {"outcome": "oom", "message": "", "throughput_per_s": 3.0})
+    state = shown.state()
+    assert (state.finished, state.total, state.throughputs) == (3, 4, (10.0, None))
+    assert (state.temperature_c, state.power_w, state.last) == (61.0, 840.0, "oom")
+    assert state.current == "gpus=2 ddp.bucket_mib=1.0 (batch 4, visit 1)"
+    assert state.left_s > 0

@@ -2,7 +2,7 @@ import pytest
 
 from rtxscale.errors import RunError
 from rtxscale.results.schema import arrow_schema
-from rtxscale.run.environment import environment_id, environment_rows, environment_table
+from rtxscale.run.environment import differences, environment_id, environment_rows, environment_table
 from rtxscale.run.foreman import same_software
 from rtxscale.run.hub import Registered
 
@@ -52,3 +52,19 @@ def test_memory_that_grows_is_the_same_environment():
         )
 
     assert with_memory("31000 MiB") == with_memory("257811 MiB")
+
+
+def test_installed_packages_are_recorded_without_being_the_environment():
+    def package(version):
+        return {"subject": "package", "name": "black", "value": version}
+
+    assert (
+        identity(software=[*SOFTWARE, package("25.1")]) == identity(software=[*SOFTWARE, package("25.9")]) == identity()
+    )
+    before, now = ([{"node": "workers", **package(version)}] for version in ("25.1", "25.9"))
+    assert differences(before, now) == ""
+    workers = [
+        Registered(rank=rank, pid=rank, node="n", software=(*SOFTWARE, package(version)))
+        for rank, version in enumerate(("25.1", "25.9"))
+    ]
+    assert same_software(workers)[-1]["value"] == "25.1"

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from rtxscale.telemetry import facts
-from rtxscale.telemetry.facts import describe_node, gpu_processes, host_environment, local_node, usable_cpus
+from rtxscale.telemetry.facts import describe_node, host_environment, local_node, usable_cpus
 
 from .fake_nvml import DRIVER_NOT_LOADED, NOT_SUPPORTED, Failing, FakeGpu, FakeNvml
 
@@ -132,14 +132,3 @@ def test_usable_cpus_respect_affinity_and_the_containers_quota(monkeypatch, tmp_
     path.write_text(quota)
     monkeypatch.setattr(facts, "CPU_QUOTA", path)
     assert usable_cpus() == expected
-
-
-def test_processes_on_the_gpus():
-    class Process:
-        pid = 4242
-        usedGpuMemory = None  # noqa: N815 - NVML's own name
-
-    nvml = FakeNvml([FakeGpu("GPU-a", nvmlDeviceGetComputeRunningProcesses=[Process()])])
-    (process,) = gpu_processes(nvml)
-    assert (process.uuid, process.pid, process.used_mib) == ("GPU-a", 4242, None)
-    assert gpu_processes(FakeNvml(init_error=DRIVER_NOT_LOADED)) == ()
