@@ -12,10 +12,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rtxscale.cli.doctor import IgnoreOption, look_first
+
 if TYPE_CHECKING:
     from rtxscale.run.sweep import SweepResult
 
-EXIT_CODES = {"limit": 3, "SIGINT": 130, "SIGTERM": 143, "SIGHUP": 129}
+EXIT_CODES = {"limit": 3, "max_hours": 3, "stop": 3, "SIGINT": 130, "SIGTERM": 143, "SIGHUP": 129}
+REASONS = {"limit": "the time limit", "max_hours": "the sweep's max_hours", "stop": "`rtxscale stop`"}
 SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
 REPORT_FILE = "report.html"
 
@@ -39,6 +42,7 @@ def sweep(
         float | None, typer.Option(min=0.0, help="Stop at the next trial boundary after this many minutes.")
     ] = None,
     no_report: Annotated[bool, typer.Option("--no-report", help="Measure only.")] = False,
+    ignore: IgnoreOption = None,
 ) -> None:
     """Run the trials of SWEEP that are not finished yet, and report."""
     from rtxscale.results.location import results_root
@@ -46,6 +50,7 @@ def sweep(
     from rtxscale.spec.load import load_sweep
 
     loaded = load_sweep(sweep)
+    examined = look_first(loaded.sweep, results_root(results), ignore)
     if address is not None:
         os.environ["RAY_ADDRESS"] = address
     settle(os.environ, Path.home())  # before Ray is imported
@@ -59,6 +64,7 @@ def sweep(
             address=os.environ.get("RAY_ADDRESS") or None,
             fresh=fresh,
             limit_minutes=limit_minutes,
+            examined=examined,
         )
     )
     for line in summary(result):
@@ -81,14 +87,19 @@ def summary(result: SweepResult) -> list[str]:
         lines.append(f"outside measurement: {result.outside_median_s:.2f} s per warm trial (median)")
     if result.session_start_median_s is not None:
         lines.append(f"session start: {result.session_start_median_s:.1f} s (median)")
+    if result.quarantined:
+        lines.append(
+            f"{result.quarantined} trials in quarantine: their cells ended their workers twice in a row; "
+            "`rtxscale show` has the reasons, --fresh tries again in a new run"
+        )
     if result.interrupted:
-        why = "the time limit" if result.interrupted == "limit" else result.interrupted
+        why = REASONS.get(result.interrupted, result.interrupted)
         lines.append(f"stopped by {why}; the same command again continues where it stopped")
     return lines
 
 
 def exit_code(result: SweepResult) -> int:
-    """0 complete, 1 nothing could be measured, 3 stopped by the limit, 129, 130 or 143 stopped by a signal."""
+    """0 complete, 1 nothing could be measured, 3 stopped by limit or wish, 129, 130 or 143 stopped by a signal."""
     if result.interrupted:
         return EXIT_CODES.get(result.interrupted, 1)
     nothing = bool(result.outcomes) and not result.outcomes.get("ok")
@@ -108,13 +119,14 @@ def report_if_possible(run_dir: Path) -> None:
 
 
 def _report(run_dir: Path) -> None:
-    """Conclude, show, and write the report beside the rows; its path is printed."""
+    """Conclude, show, and write the report, redacted, beside the rows; its path is printed."""
     from rtxscale.analysis.conclude import conclude
     from rtxscale.report.page import write_report
     from rtxscale.report.terminal import show_conclusions
     from rtxscale.results.read import open_verified
+    from rtxscale.results.redacted import redacted
 
-    run = open_verified(run_dir)
+    run = redacted(open_verified(run_dir))
     conclusions = conclude(run)
     show_conclusions(conclusions, stream=sys.stdout)
     print(f"report: {write_report(run, conclusions, run_dir / REPORT_FILE)}")

@@ -14,6 +14,7 @@ import os
 import secrets
 import socket
 import threading
+import time
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -66,6 +67,22 @@ def is_dead(lease: Lease, here: Lease, *, flocked: bool, age_s: float, process_s
     if (lease.host, lease.boot_id) == (here.host, here.boot_id):
         return flocked or process_start != lease.process_start
     return age_s > LEASE_S
+
+
+def living_owner(path: Path) -> Lease | None:
+    """Who holds the lock, found out by reading alone; None if nobody living does.
+
+    An owner on another host lives as long as its heartbeat is fresh by this host's clock.
+    """
+    try:
+        lease, beaten_s = _parse_lease(path.read_bytes()), path.stat().st_mtime
+    except OSError:
+        return None
+    if lease is None:
+        return None
+    age_s = max(0.0, time.time() - beaten_s)
+    dead = is_dead(lease, own_lease(), flocked=False, age_s=age_s, process_start=_process_start(lease.pid))
+    return None if dead else lease
 
 
 class RunLock:

@@ -8,11 +8,20 @@ asks for the next) and the foreman's (which puts a failed one back). Callers: `r
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from rtxscale.plan.model import Plan, PlannedSession, PlannedTrial
 from rtxscale.results.outcomes import Outcome, is_finished
+
+KILLING = frozenset({Outcome.CRASHED, Outcome.HANG})
+SAYS_NOTHING = frozenset({Outcome.CANCELLED, Outcome.FOREIGN_PROCESS})
+"""Endings that say nothing about the cell; any other than these and the killing ones breaks the row."""
+QUARANTINE_AFTER = 2
+"""A cell that has ended its workers this often in a row is not tried again: a card that falls off
+the bus at each try, or a hang of five minutes, would take the night from all other cells."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,15 +58,34 @@ def remaining(plan: Plan, attempts: Mapping[str, list[str]]) -> list[Todo]:
     ]
 
 
+def kills_so_far(rows: Iterable[Mapping[str, Any]]) -> Counter[str]:
+    """Cell id -> how often in a row it has ended its workers, from rows of the trials table in any order."""
+    kills: Counter[str] = Counter()
+    for row in sorted(rows, key=lambda row: row["ended_ns"] or 0):
+        if row["outcome"] in KILLING:
+            kills[row["cell_id"]] += 1
+        elif row["outcome"] not in SAYS_NOTHING:
+            kills[row["cell_id"]] = 0
+    return kills
+
+
 class Agenda:
     """The todo list of one sweep."""
 
-    def __init__(self, todos: list[Todo], *, stop_at: float | None = None) -> None:
-        """`stop_at` is a time of `time.monotonic`; from then on there is no next trial."""
+    def __init__(
+        self, todos: list[Todo], *, limits: Mapping[str, float] | None = None, kills: Mapping[str, int] | None = None
+    ) -> None:
+        """`limits` are reasons to stop with times of `time.monotonic`; from then on there is no next trial.
+
+        `kills` says how often in a row each cell has ended its workers before.
+        """
         self._waiting = list(todos)
-        self._stop_at = stop_at
+        self._limits = dict(limits or {})
+        self._kills = Counter(kills or {})
         self.given: dict[tuple[str, int], Todo] = {}
+        self.quarantined: list[Todo] = []
         self.stopped: str | None = None
+        self._set_aside()
 
     @property
     def waiting(self) -> int:
@@ -67,12 +95,12 @@ class Agenda:
     @property
     def upcoming(self) -> Todo | None:
         """What would be next, without taking it."""
-        return self._waiting[0] if self._waiting and not self.stopped and not self._is_time_up() else None
+        return self._waiting[0] if self._waiting and not self.stopped and not self._limit_reached() else None
 
     def next(self) -> Todo | None:
         """The next trial, or None when there is none left or the sweep has been stopped."""
-        if self._waiting and self._is_time_up():
-            self.stop("limit")
+        if self._waiting and (reason := self._limit_reached()):
+            self.stop(reason)
         if self.stopped or not self._waiting:
             return None
         todo = self._waiting.pop(0)
@@ -85,9 +113,30 @@ class Agenda:
         places = [index for index, other in enumerate(self._waiting) if other.session == todo.session]
         self._waiting.insert(places[-1] + 1 if places else 0, again)
 
-    def _is_time_up(self) -> bool:
-        return self._stop_at is not None and time.monotonic() >= self._stop_at
+    def ended(self, todo: Todo, outcome: str) -> int:
+        """Hear how a trial ended; returns how many waiting trials of its cell are set aside for it."""
+        cell_id = todo.planned.trial.cell.cell_id
+        if outcome in KILLING:
+            self._kills[cell_id] += 1
+        elif outcome not in SAYS_NOTHING:
+            self._kills[cell_id] = 0
+        return self._set_aside()
 
     def stop(self, reason: str) -> None:
         """From now on there is no next trial; the first reason stays."""
         self.stopped = self.stopped or reason
+
+    def _limit_reached(self) -> str | None:
+        """The reason of the first limit that has passed."""
+        passed = {at: reason for reason, at in self._limits.items() if time.monotonic() >= at}
+        return passed[min(passed)] if passed else None
+
+    def _set_aside(self) -> int:
+        """Take the waiting trials of cells in quarantine off the list."""
+        deadly = {cell_id for cell_id, kills in self._kills.items() if kills >= QUARANTINE_AFTER}
+        if not deadly:
+            return 0
+        aside = [todo for todo in self._waiting if todo.planned.trial.cell.cell_id in deadly]
+        self._waiting = [todo for todo in self._waiting if todo.planned.trial.cell.cell_id not in deadly]
+        self.quarantined += aside
+        return len(aside)

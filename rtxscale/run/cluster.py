@@ -7,6 +7,7 @@ was; otherwise Ray starts on this host alone, under a lock, so that two sweeps n
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import importlib
 import logging
@@ -37,13 +38,16 @@ LOCAL_PREFIX = "rtxscale-local-"
 JOINED_PREFIX = "rtxscale-joined-"
 HUB_PREFIX = "rtxscale-hub-"
 PROBE_TIMEOUT_S = 2.0
+TURN_NAME = "rtxscale-turn"
+TURN_PERIOD_S = 1.0
+STATE_S = 10.0
 PREDECESSOR_S = 5.0
 """How long to wait for a sweep that is just ending; a killed one frees its lock and its cluster in about 2 s."""
 OBJECT_STORE_BYTES = 300 * 1024 * 1024
 
 
 def hub_name(run_id: str) -> str:
-    """Name of the hub's actor; a cluster that has one is in use."""
+    """Name of the hub's actor."""
     return f"{HUB_PREFIX}{run_id}"
 
 
@@ -56,15 +60,20 @@ class Connection:
 
 
 @contextmanager
-def connected(address: str | None, metadata: dict[str, str]) -> Iterator[Connection]:
+def connected(
+    address: str | None, metadata: dict[str, str], say: Callable[[str], None] = print
+) -> Iterator[Connection]:
     """Connect, and on leaving disconnect; a cluster of our own is stopped and its temporary files are removed.
 
+    Sweeps on one cluster queue for its GPUs: `say` is told what this one waits for.
+
     Raises:
-        RunError: the address is wrong, nobody answers there, the token is refused, or another sweep is running.
+        RunError: the address is wrong, nobody answers there, the token is refused, or another sweep is running on
+            this host alone.
     """
     if address is not None:
         with _scratch(JOINED_PREFIX) as scratch:
-            yield from _joined(address, scratch, metadata)
+            yield from _joined(address, scratch, metadata, say)
         return
     temporary = Path(tempfile.gettempdir())
     with local_lock(temporary / "rtxscale-local.lock", metadata.get("rtxscale_run", "")):
@@ -148,8 +157,44 @@ def _groups_of_their_own() -> Iterator[None]:
         services.ConsolePopen = start
 
 
-def _joined(address: str, scratch: Path, metadata: dict[str, str]) -> Iterator[Connection]:
+def _joined(address: str, scratch: Path, metadata: dict[str, str], say: Callable[[str], None]) -> Iterator[Connection]:
     """An existing cluster, joined while the generator is suspended."""
+    _join(address, metadata)
+    try:
+        turn = _wait_for_turn(metadata.get("rtxscale_run", ""), say)
+        yield Connection(ours=False, scratch=scratch)
+        ray.kill(turn)
+    finally:
+        ray.shutdown()
+
+
+def states_at(address: str) -> list[tuple[str, Any]]:
+    """The sweeps that run on a cluster: run id, and a `LiveState` or None while it starts.
+
+    Raises:
+        RunError: no cluster there, or it refuses us.
+    """
+    _join(address, {})
+    try:
+        names = _hubs()
+        hubs: list[Any] = [ray.get_actor(name, namespace=NAMESPACE) for name in names]
+        states: list[Any] = ray.get([hub.state.remote() for hub in hubs], timeout=STATE_S)
+    except (ValueError, ray.exceptions.RayError) as error:
+        raise RunError(
+            f"found a sweep at {address} that does not answer ({type(error).__name__}); it may just have ended: "
+            "ask again"
+        ) from error
+    finally:
+        ray.shutdown()
+    return [(name.removeprefix(HUB_PREFIX), state) for name, state in zip(names, states, strict=True)]
+
+
+def _join(address: str, metadata: dict[str, str]) -> None:
+    """Connect to a cluster that runs already.
+
+    Raises:
+        RunError: the address is wrong, nobody answers there, or the token is refused.
+    """
     probe(address)
     silence()
     try:
@@ -167,11 +212,6 @@ def _joined(address: str, scratch: Path, metadata: dict[str, str]) -> Iterator[C
             "expected a Ray cluster of the same version; with token authentication the same token must be in "
             "~/.ray/auth_token (or RAY_AUTH_TOKEN) and RAY_AUTH_MODE=token on both sides"
         ) from error
-    try:
-        _only_sweep()
-        yield Connection(ours=False, scratch=scratch)
-    finally:
-        ray.shutdown()
 
 
 def probe(address: str) -> None:
@@ -232,24 +272,52 @@ def _open_lock(path: Path) -> TextIO:
         return path.open("r")
 
 
-def _only_sweep() -> None:
-    """Refuse a cluster on which another sweep's hub is alive.
+class Turn:
+    """Runs inside the one actor of its name: who has it, has the cluster's GPUs. It ends with its driver."""
 
-    Raises:
-        RunError: there is one.
+    def __init__(self, run: str) -> None:
+        """Belong to a run."""
+        self._run = run
+
+    def holder(self) -> str:
+        """Whose turn it is."""
+        return self._run
+
+
+def _wait_for_turn(run: str, say: Callable[[str], None]) -> Any:
+    """Wait until no other sweep runs on this cluster; returns the turn, to be kept.
+
+    Ray lets only one actor have a name, so of two that wait one gets it.
     """
-    deadline = time.monotonic() + PREDECESSOR_S
-    while others := [
+    began, last = time.monotonic(), ""
+    while True:
+        with contextlib.suppress(ValueError, ray.exceptions.RayError):  # the name is taken, or its owner is just ending
+            turn: Any = ray.remote(Turn).options(name=TURN_NAME, num_cpus=0, max_restarts=0).remote(run)
+            ray.get(turn.holder.remote())
+            return turn
+        holder = _holder_of_turn()
+        if holder and holder != last and time.monotonic() - began > PREDECESSOR_S:
+            last = holder
+            say(f"waiting for the GPUs: {holder} is running on this cluster; Ctrl-C to leave the queue")
+        time.sleep(TURN_PERIOD_S)
+
+
+def _holder_of_turn() -> str:
+    """The run whose turn it is, empty if that cannot be told just now."""
+    try:
+        turn: Any = ray.get_actor(TURN_NAME, namespace=NAMESPACE)
+        return str(ray.get(turn.holder.remote(), timeout=STATE_S))
+    except (ValueError, ray.exceptions.RayError):
+        return ""
+
+
+def _hubs() -> list[str]:
+    """Names of the hubs that are alive on the cluster."""
+    return [
         actor["name"]
         for actor in ray.util.list_named_actors(all_namespaces=True)
         if actor["namespace"] == NAMESPACE and actor["name"].startswith(HUB_PREFIX)
-    ]:
-        if time.monotonic() > deadline:
-            names = ", ".join(name.removeprefix(HUB_PREFIX) for name in others)
-            raise RunError(
-                f"found another sweep running on this cluster ({names}); expected the GPUs for ourselves: wait for it"
-            )
-        time.sleep(0.2)
+    ]
 
 
 def _job_config(metadata: dict[str, str]) -> Any:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 
 import pyarrow as pa
 
+from rtxscale.doctor.finding import SUBJECT as EXAMINED
 from rtxscale.results.schema import table
 from rtxscale.spec.cell import content_id
 
@@ -20,6 +21,8 @@ WORKERS = "workers"
 SHOWN = 5
 RECORDED_ONLY = frozenset({("host", "memory")})
 """Facts that are kept but not hashed: a virtual machine's memory can grow while it is used."""
+PACKAGE = "package"
+"""Subject of the list of installed packages: kept for the record, not hashed, since most of them decide nothing."""
 
 
 def environment_rows(
@@ -40,7 +43,7 @@ def environment_id(rows: Iterable[Mapping[str, str]]) -> str:
     facts = sorted(
         [row["node"], row["subject"], row["name"], row["value"]]
         for row in rows
-        if (row["subject"], row["name"]) not in RECORDED_ONLY
+        if _decides(row["subject"], row["name"])
     )
     return content_id(json.dumps(facts))
 
@@ -56,7 +59,7 @@ def differences(before: Iterable[Mapping[str, str]], now: Iterable[Mapping[str, 
     changed = [
         f"{key[2]} was {old.get(key, 'not recorded')}, is {new.get(key, 'not recorded')}"
         for key in sorted(old.keys() | new.keys())
-        if old.get(key) != new.get(key) and key[1:] not in RECORDED_ONLY
+        if old.get(key) != new.get(key) and _decides(key[1], key[2])
     ]
     more = f" and {len(changed) - SHOWN} more" if len(changed) > SHOWN else ""
     return "; ".join(changed[:SHOWN]) + more
@@ -65,3 +68,14 @@ def differences(before: Iterable[Mapping[str, str]], now: Iterable[Mapping[str, 
 def environment_table(rows: Iterable[Mapping[str, str]], identity: str) -> pa.Table:
     """The rows with their id."""
     return table("environment", [{**row, "environment_id": identity} for row in rows])
+
+
+def unrecorded(recorded: Iterable[Mapping[str, str]], rows: Iterable[Mapping[str, str]]) -> list[dict[str, str]]:
+    """The rows that are not yet among the recorded ones, in their order."""
+    known = {(row["node"], row["subject"], row["name"], row["value"]) for row in recorded}
+    return [dict(row) for row in rows if (row["node"], row["subject"], row["name"], row["value"]) not in known]
+
+
+def _decides(subject: str, name: str) -> bool:
+    """Whether a fact belongs to the environment's identity."""
+    return subject not in (PACKAGE, EXAMINED) and (subject, name) not in RECORDED_ONLY

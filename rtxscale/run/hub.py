@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rtxscale.rank.channel import Order, RankReport
+from rtxscale.results.live import LiveState
 from rtxscale.results.outcomes import Outcome
 from rtxscale.run.ray_setup import ray
 
@@ -51,6 +52,7 @@ class Hub:
         self._requests: asyncio.Queue[tuple[str, int] | None] = asyncio.Queue()
         self._outcomes: dict[tuple[str, int], asyncio.Future[str]] = {}
         self._shut = asyncio.Event()
+        self._state: LiveState | None = None
         self._changed = asyncio.Condition()
 
     # A session's desk
@@ -143,6 +145,14 @@ class Hub:
         future = self._outcomes.pop((trial_id, attempt), None)
         if future is not None and not future.done():
             future.set_result(outcome)
+
+    async def post(self, state: LiveState) -> None:
+        """Keep how far the sweep is, for whoever asks the cluster."""
+        self._state = state
+
+    async def state(self) -> LiveState | None:
+        """How far the sweep is; None while it starts."""
+        return self._state
 
     async def until_shut(self) -> None:
         """Wait for the sweep's end."""

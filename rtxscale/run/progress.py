@@ -1,7 +1,7 @@
 """What the user sees while a sweep runs: one live line on a terminal, plain lines anywhere else.
 
-`Board` is told what happens by the foreman and redrawn by the main thread; it measures nothing itself. Caller:
-`run.sweep`, `run.foreman`.
+`Board` is told what happens by the foreman and redrawn by the main thread; it measures nothing itself. Other terminals
+see the same through `state`. Callers: `run.sweep`, `run.foreman`.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+from collections import deque
 from collections.abc import Mapping
 from typing import Any, TextIO
 
@@ -18,11 +19,14 @@ from rich.text import Text
 
 from rtxscale.plan.estimate import duration
 from rtxscale.plan.model import PlannedSession
+from rtxscale.results.live import LiveState
 from rtxscale.run.agenda import Todo
 from rtxscale.spec.printable import printable
 
 PRIOR = 3
 """The plan's estimate counts like this many trials already seen."""
+SHOWN_THROUGHPUTS = 60
+"""As many as fit on a line of a narrow terminal."""
 
 
 class Board:
@@ -39,6 +43,7 @@ class Board:
         self._began: float | None = None
         self._served = 0
         self._readings: Mapping[str, Any] = {}
+        self._throughputs: deque[float | None] = deque(maxlen=SHOWN_THROUGHPUTS)
 
     def __enter__(self) -> Board:
         """Start the live line, on a terminal."""
@@ -74,6 +79,7 @@ class Board:
             self._served += 1
             self._finished += not (row["outcome"] == "cancelled" or self._will_retry(todo, row["outcome"]))
             self._last = result_words(row)
+            self._throughputs.append(row.get("throughput_per_s") if row["outcome"] == "ok" else None)
         if self._live:
             self.refresh()
             return
@@ -90,10 +96,20 @@ class Board:
             self._readings = readings
         self.refresh()
 
-    @property
-    def is_live(self) -> bool:
-        """Whether there is a live line to feed."""
-        return self._live is not None
+    def state(self) -> LiveState:
+        """How far the sweep is, for other terminals."""
+        with self._lock:
+            return LiveState(
+                updated_ns=time.time_ns(),
+                total=self._total,
+                finished=self._finished,
+                current=self._current,
+                last=self._last,
+                left_s=self.left_s(),
+                temperature_c=self._readings.get("temperature_c"),
+                power_w=self._readings.get("power_w"),
+                throughputs=tuple(self._throughputs),
+            )
 
     def refresh(self) -> None:
         """Redraw the live line."""
@@ -141,7 +157,8 @@ def cell_words(todo: Todo) -> str:
     batch = getattr(trial.cell.workload, "batch_per_gpu", None)
     marks = [f"batch {batch}"] if batch and "workload.batch_per_gpu" not in todo.planned.axes else []
     marks.append(f"visit {trial.visit}")
-    marks += [f"repeat {trial.repeat}"] if trial.repeat > 1 else []
+    marks += [trial.stage] if trial.stage != "sweep" else []
+    marks += [f"repeat {trial.repeat}"] if trial.repeat > 1 and trial.stage != "sentinel" else []
     marks += [f"slot {trial.slot}"] if trial.slot else []
     marks += [f"attempt {todo.attempt}"] if todo.attempt > 1 else []
     return f"{axes or trial.cell.workload.label} ({', '.join(marks)})"

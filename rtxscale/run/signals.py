@@ -18,7 +18,7 @@ SAME_WISH_S = 1.0
 
 
 class Interruption:
-    """What the user has asked for: `name` is `SIGINT`, `SIGTERM`, `SIGHUP` or None."""
+    """What the user has asked for: `name` is `SIGINT`, `SIGTERM`, `SIGHUP`, `stop` (from another terminal) or None."""
 
     def __init__(self) -> None:
         """Nothing has been asked; the first signal raises."""
@@ -41,6 +41,10 @@ class Interruption:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
                 signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+    def ask(self, name: str) -> None:
+        """End the sweep as the first signal would, for another reason."""
+        self.name = self.name or name
 
     def _caught(self, number: int, _frame: FrameType | None) -> None:
         now = time.monotonic()

@@ -12,20 +12,24 @@ import statistics
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
 
+from rtxscale.devices.inventory import Inventory
 from rtxscale.errors import PlanError, RtxscaleError, RunError
 from rtxscale.plan.expand import make_plan
 from rtxscale.plan.model import Plan
+from rtxscale.results.live import clear_live, stop_wish, write_live
 from rtxscale.results.outcomes import is_finished
 from rtxscale.results.write import RunWriter
-from rtxscale.run.agenda import Agenda, remaining
+from rtxscale.run.agenda import Agenda, Todo, kills_so_far, remaining
 from rtxscale.run.cluster import connected, hub_name
 from rtxscale.run.foreman import Foreman, Site, Tally
 from rtxscale.run.hub import Hub
+from rtxscale.run.limits import spent_s, stop_times
 from rtxscale.run.progress import Board
 from rtxscale.run.ray_setup import ray
 from rtxscale.run.session import Crew
@@ -36,7 +40,9 @@ from rtxscale.spec.sweep import Sweep
 
 DEADLINE_FLOOR_S = 300.0
 TICK_S = 0.1
-READINGS_PERIOD_S = 1.0
+LOOK_PERIOD_S = 1.0
+STOPPED = "stop"
+"""Why a sweep ended that another terminal has asked to."""
 THREADS_END_S = 30.0
 
 
@@ -45,7 +51,8 @@ class SweepRequest:
     """What to run and where.
 
     `address` is host:port of a cluster that runs already, None for one of our own. `deadline_floor_s` is the least
-    time a silent trial gets before it counts as hung.
+    time a silent trial gets before it counts as hung. `run_dir` names the one run to continue, None the newest of the
+    sweep; `plan` says what is to run on an inventory.
     """
 
     sweep: Sweep
@@ -53,19 +60,27 @@ class SweepRequest:
     results_root: Path
     address: str | None = None
     fresh: bool = False
+    run_dir: Path | None = None
+    plan: Callable[[Sweep, Inventory], Plan] = make_plan
     limit_minutes: float | None = None
     deadline_floor_s: float = DEADLINE_FLOOR_S
+    examined: tuple[Mapping[str, str], ...] = ()
+    """What the doctor found before the sweep, as rows of the environment table."""
     stream: TextIO = field(default_factory=lambda: sys.stdout)
 
 
 @dataclass(frozen=True, kw_only=True)
 class SweepResult:
-    """What became of it. `interrupted` is `limit`, the name of a signal, or None."""
+    """What became of it. `interrupted` is `limit`, `max_hours`, `stop`, the name of a signal, or None.
+
+    `quarantined` trials were not run, since their cells had ended their workers again and again.
+    """
 
     run_dir: Path
     total: int
     finished: int
     interrupted: str | None = None
+    quarantined: int = 0
     outcomes: Mapping[str, int] = field(default_factory=dict)
     outside_median_s: float | None = None
     """Median over this call's warm trials of the seconds outside soak, warm-up, window and collectives."""
@@ -79,6 +94,7 @@ class Course:
     began: float
     plan: Plan | None = None
     tally: Tally = field(default_factory=Tally)
+    quarantined: int = 0
 
 
 def execute(request: SweepRequest) -> SweepResult:
@@ -91,12 +107,13 @@ def execute(request: SweepRequest) -> SweepResult:
     """
     course = Course(began=time.monotonic())
     interruption = Interruption()
-    with RunWriter.open(request.results_root, request.sweep, request.sweep_text, fresh=request.fresh) as writer:
+    with writer_of(request) as writer:
         interruption.arm()
+        clear_live(writer.run_dir)
         print(f"starting: {where(request.address)}", file=request.stream, flush=True)
         try:
             metadata = {"rtxscale_sweep": request.sweep.name, "rtxscale_run": writer.run_id}
-            with connected(request.address, metadata) as connection:
+            with connected(request.address, metadata, partial(print, file=request.stream, flush=True)) as connection:
                 interruption.arm()
                 return _run(request, writer, interruption, connection.scratch, course)
         except RtxscaleError:
@@ -108,6 +125,17 @@ def execute(request: SweepRequest) -> SweepResult:
             interruption.disarm()
 
 
+def writer_of(request: SweepRequest) -> RunWriter:
+    """The run that the rows go into, locked.
+
+    Raises:
+        ResultsError: it cannot be written.
+    """
+    if request.run_dir is not None:
+        return RunWriter.reopen(request.run_dir)
+    return RunWriter.open(request.results_root, request.sweep, request.sweep_text, fresh=request.fresh)
+
+
 def _run(
     request: SweepRequest, writer: RunWriter, interruption: Interruption, scratch: Path, course: Course
 ) -> SweepResult:
@@ -115,11 +143,11 @@ def _run(
     crew = _crew(request, writer.run_id, scratch)
     try:
         inventory, hosts = crew.watchers.inventory()
-        plan = make_plan(request.sweep, inventory)
+        plan = request.plan(request.sweep, inventory)
         course.plan = plan
         check_workloads(plan, crew)
         todos = remaining(plan, writer.attempts())
-        stop_at = None if request.limit_minutes is None else course.began + 60.0 * request.limit_minutes
+        agenda = _agenda(request, todos, writer.rows("trials"), course.began)
         done, expected_s = len(plan.trials) - len(todos), plan.estimate.wall_s / max(len(plan.trials), 1)
         site = Site(
             plan=plan,
@@ -127,10 +155,11 @@ def _run(
             hosts=hosts,
             writer=writer,
             crew=crew,
-            agenda=Agenda(todos, stop_at=stop_at),
+            agenda=agenda,
             board=Board(request.stream, total=len(plan.trials), finished=done, expected_trial_s=expected_s),
             interruption=interruption,
             deadline_floor_s=request.deadline_floor_s,
+            examined=request.examined,
         )
         foreman = Foreman(site)
         course.tally = foreman.tally
@@ -138,9 +167,22 @@ def _run(
             site.board.note(_opening(plan, inventory.describe(), len(todos), writer.run_dir))
             if todos:
                 _Threads(site, foreman).run()
-        return _result(course, writer, interruption.name or site.agenda.stopped)
+        course.quarantined = len(agenda.quarantined)
+        return _result(course, writer, interruption.name or agenda.stopped)
     finally:
+        clear_live(writer.run_dir)
         crew.dismiss()
+
+
+def _agenda(request: SweepRequest, todos: list[Todo], rows: list[dict[str, Any]], began: float) -> Agenda:
+    """What is left to do, until when, without the cells that have proved deadly."""
+    limits = stop_times(
+        began,
+        limit_minutes=request.limit_minutes,
+        max_hours=request.sweep.max_hours,
+        spent_s=spent_s(rows),
+    )
+    return Agenda(todos, limits=limits, kills=kills_so_far(rows))
 
 
 def where(address: str | None) -> str:
@@ -202,9 +244,9 @@ class _Threads:
                 shut = self._shut(interruption.name or "error")
                 if interruption.name:
                     self._site.board.note(f"{interruption.name}: ending the sweep; what is finished is kept")
-            if self._site.board.is_live and time.monotonic() - last_look > READINGS_PERIOD_S:
+            if time.monotonic() - last_look > LOOK_PERIOD_S:
                 last_look = time.monotonic()
-                self._show_readings()
+                self._look_around()
         if not shut:
             self._shut("error" if self._errors else "done")
         for thread in (self._serve, self._tune):
@@ -212,10 +254,23 @@ class _Threads:
         if self._errors:
             raise self._translated(self._errors[0])
 
-    def _show_readings(self) -> None:
-        """Feed the live line; a lost telemetry actor is the foreman's to report."""
+    def _look_around(self) -> None:
+        """Tell this terminal and others how it goes, and hear what they wish.
+
+        A lost telemetry actor is the foreman's to report.
+        """
+        site = self._site
         with contextlib.suppress(RunError):
-            self._site.board.show_readings(self._site.crew.watchers.readings())
+            site.board.show_readings(site.crew.watchers.readings())
+        state = site.board.state()
+        write_live(site.writer.run_dir, state)
+        site.crew.hub.post.remote(state)
+        wish = stop_wish(site.writer.run_dir)
+        if wish == "now":
+            site.interruption.ask(STOPPED)
+        elif wish == "trial" and not site.agenda.stopped:
+            site.agenda.stop(STOPPED)
+            site.board.note("asked to stop: ending after this trial")
 
     def _shut(self, reason: str) -> bool:
         """No further trial, and an end to every wait."""
@@ -269,6 +324,7 @@ def _result(course: Course, writer: RunWriter, interrupted: str | None) -> Sweep
         total=len(planned),
         finished=finished,
         interrupted=interrupted if not planned or finished < len(planned) else None,
+        quarantined=course.quarantined,
         outcomes=dict(tally.outcomes),
         outside_median_s=statistics.median(tally.warm_outside_s) if tally.warm_outside_s else None,
         session_start_median_s=statistics.median(tally.session_starts_s) if tally.session_starts_s else None,

@@ -10,13 +10,16 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from rtxscale.spec.cell import Cell, Ddp, Isolation, Launcher, Measure, Nccl, Planted, canonical_json, content_id
-from rtxscale.spec.section import PositiveInt, Section, Several
+from rtxscale.spec.section import PositiveFloat, PositiveInt, Section, Several
 from rtxscale.spec.workload import CollectivesProbe, Workload
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 Study = Literal["weak", "strong", "both"]
 Order = Literal["interleaved", "random", "as_written"]
 Scalar = bool | int | float | str
+
+NOT_MEASURED = {"question", "visits", "repeats", "max_hours", "sentinels"}
+"""Fields that do not change what a trial measures: another value is the same sweep."""
 
 COMMUNICATION_AXES = ("nccl.", "ddp.")
 """Axes under these prefixes are settings of the communication; they collapse at one GPU."""
@@ -52,6 +55,9 @@ class Sweep(Section):
     visits: PositiveInt = Field(2, description="Sessions per session key, in mirrored order.")
     repeats: PositiveInt = Field(1, description="Trials of a cell within one visit.")
     order: Order = Field("interleaved", description="Order of the trials within a session.")
+    max_hours: PositiveFloat | None = Field(
+        None, description="Hours that the run may take in all, over every call that continues it."
+    )
     sentinels: Literal["auto", "off"] = Field(
         "auto", description="Trials of the default cell at start, middle and end of each session, to see it drift."
     )
@@ -65,9 +71,9 @@ class Sweep(Section):
 
     @property
     def sweep_id(self) -> str:
-        """Content hash of what is measured; more visits, repeats or another question are the same sweep.
+        """Content hash of what is measured; more visits, repeats, hours or another question are the same sweep.
 
         The order of keys does not count, and defaults are left out so that a field added later keeps old ids.
         """
-        declared = self.model_dump(mode="json", exclude_defaults=True, exclude={"question", "visits", "repeats"})
+        declared = self.model_dump(mode="json", exclude_defaults=True, exclude=NOT_MEASURED)
         return content_id(canonical_json(declared))

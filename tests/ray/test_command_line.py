@@ -1,5 +1,6 @@
 """The command as a user runs it, on a cluster of its own: killed, resumed, ended by a signal."""
 
+import json
 import shutil
 import signal
 import subprocess
@@ -12,6 +13,10 @@ import pytest
 from conftest import REPOSITORY, clean_environment, command_of, end_processes_of, processes_of, wait_for
 from tiny import rows_of, sweep_file, trials_of
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "cli"))
+from selected_runs import faster_bucket, selected_run
+
+from rtxscale.results.read import Run
 from rtxscale.run.processes import environment_of
 
 OWNER_VARIABLE = "RTXSCALE_LOCAL_CLUSTER"
@@ -19,11 +24,12 @@ pytestmark = pytest.mark.ray
 
 
 class Command:
-    """`rtxscale sweep` in a process of its own, with its output as it comes."""
+    """`rtxscale sweep`, or another command of many minutes, in a process of its own, with its output as it comes."""
 
-    def __init__(self, home, sweep, results, *options):
+    def __init__(self, home, sweep, results, *options, words=()):
         self._path = sweep.with_suffix(".log")
-        arguments = [sys.executable, "-m", "rtxscale", "sweep", str(sweep), "--results", str(results), *options]
+        words = words or ("sweep", str(sweep))
+        arguments = [sys.executable, "-m", "rtxscale", *words, "--results", str(results), *options]
         with self._path.open("ab") as log:
             self.process = subprocess.Popen(
                 arguments, env=clean_environment(home), cwd=REPOSITORY, stdout=log, stderr=subprocess.STDOUT
@@ -78,7 +84,7 @@ def all_ends(home, timeout_s):
 
 
 def test_killed_in_the_middle_and_run_again_repeats_nothing(own_home, tmp_path):
-    sweep = sweep_file(tmp_path, "resumed", buckets="[1, 25]")
+    sweep = sweep_file(tmp_path, "resumed", buckets="[1, 25]", sentinels="auto")
     results = tmp_path / "results"
     first = Command(own_home, sweep, results)
     first.until("] gpus=")
@@ -97,6 +103,7 @@ def test_killed_in_the_middle_and_run_again_repeats_nothing(own_home, tmp_path):
     after = trials_of(run_dir)
     assert [row["trial_id"] for row in after][: len(before)] == [row["trial_id"] for row in before]
     assert len({row["trial_id"] for row in after}) == len(after) > len(before)
+    assert [row["stage"] for row in after].count("sentinel") == 2
     assert {row["outcome"] for row in after} == {"ok"}
     assert {row["gpus"] for row in after} == {1, 2}
     assert len({row["environment_id"] for row in after}) == 1
@@ -143,6 +150,55 @@ def test_ctrl_c_while_a_session_starts_ends_it_cleanly(own_home, tmp_path):
     time.sleep(1)
     code, output = ended_by(signal.SIGINT, command, own_home)
     assert code == 130, output
+
+
+def test_another_terminal_sees_the_sweep_and_ends_it_after_its_trial(own_home, tmp_path):
+    results = tmp_path / "results"
+    command = Command(own_home, sweep_file(tmp_path, "asked", gpus="[1]", buckets="[25, 1]", window_s=2), results)
+    command.until("results: ")
+    (run_dir,) = results.iterdir()
+    wait_for(lambda: (run_dir / "live.json").exists(), 60, "the state")
+    shown = json.loads(rtxscale(own_home, "status", "--results", results, "--json"))
+    assert [(one["run"], one["finished"]) for one in shown] == [(run_dir.name, 0)]
+    asked = rtxscale(own_home, "stop", run_dir.name, "--results", results)
+    assert "it has ended" in asked
+    code, output = command.end(20)
+    assert code == 3, output
+    assert "stopped by `rtxscale stop`" in output
+    assert not (run_dir / "live.json").exists()
+    assert not (run_dir / "stop").exists()
+    assert {row["outcome"] for row in trials_of(run_dir)} <= {"ok"}
+    all_ends(own_home, 10)
+
+
+def test_what_a_run_has_selected_is_confirmed_in_fresh_sessions_of_the_same_run(own_home, tmp_path):
+    sweep = sweep_file(tmp_path, "selected", buckets="[1, 25]")
+    run_dir = selected_run(tmp_path / "results", sweep, faster_bucket)
+    before = Run.open(run_dir).attempts()
+    words = ("confirm", run_dir.name, "--visits", "2")
+    code, output = Command(own_home, sweep, tmp_path / "results", words=words).end()
+    assert code == 0, output
+    assert output.splitlines()[-1] == str(run_dir)
+    assert "8 of 8 trials finished" in output
+    assert "Gains over the default" in output
+    rows = [row for row in trials_of(run_dir) if row["stage"] == "confirm"]
+    orders = {}
+    for row in rows:
+        orders.setdefault(row["session_id"], []).append(row["ddp_bucket_mib"])
+    assert list(orders.values()) == [["25", "auto", "auto", "25"], ["auto", "25", "25", "auto"]]
+    assert {row["outcome"] for row in rows} == {"ok"}
+    assert before.items() <= Run.open(run_dir).attempts().items()
+    (found,) = json.loads(rtxscale(own_home, "show", run_dir, "--json"))["confirmed"]
+    assert (found["gpus"], found["visits"], round(found["selected_gain"], 3)) == (2, 2, 0.04)
+    all_ends(own_home, 10)
+
+
+def rtxscale(home, *arguments):
+    """Standard output of another command in another terminal."""
+    command = [sys.executable, "-m", "rtxscale", *map(str, arguments)]
+    return subprocess.run(
+        command, env=clean_environment(home), cwd=REPOSITORY, capture_output=True, text=True, timeout=120, check=True
+    ).stdout
 
 
 def test_the_limit_stops_at_a_trial_boundary_and_says_how_to_go_on(own_home, tmp_path):

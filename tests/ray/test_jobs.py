@@ -20,7 +20,7 @@ def get(url, token=None):
 
 
 def test_a_submitted_sweep_writes_to_the_default_root_and_ends_with_its_path(head, tmp_path):
-    sweep = sweep_file(tmp_path, "submitted", gpus="[2]", buckets="[25]", window_s=4)
+    sweep = sweep_file(tmp_path, "submitted", gpus="[2]", buckets="[25, 1]", window_s=8)
     command = ["ray", "job", "submit", "--address", head.dashboard, "--working-dir", str(REPOSITORY)]
     command += ["--metadata-json", json.dumps({"sweep": "submitted"}), "--submission-id", "submitted-sweep", "--"]
     command += ["python", "-m", "rtxscale", "sweep", str(sweep)]
@@ -32,6 +32,9 @@ def test_a_submitted_sweep_writes_to_the_default_root_and_ends_with_its_path(hea
         for name in ("rtxscale-hub-submitted", "rtxscale-telemetry-submitted"):
             wait_for(lambda wanted=name: wanted in get(actors, token), 120, name)
         gauges = wait_for(lambda: gauge_lines(head) or job.poll() is not None, 60, "the gauges")
+        with (tmp_path / "queued.log").open("w") as log:
+            queued = start_sweep(head, sweep_file(tmp_path, "queued", gpus="[1]"), tmp_path / "queued", log)
+        (state,) = wait_for(lambda: states_of(head), 60, "the state of the sweep")
         output, _ = job.communicate(timeout=400)
     assert job.returncode == 0, output
     lines = [line for line in output.splitlines() if line.strip()]
@@ -45,7 +48,31 @@ def test_a_submitted_sweep_writes_to_the_default_root_and_ends_with_its_path(hea
     info = json.loads(get(f"{head.dashboard}/api/jobs/submitted-sweep", token))
     assert info["metadata"]["sweep"] == "submitted"
     assert any('sweep="submitted"' in line and 'node="node0"' in line for line in gauges)
+    assert state["run"] == run_dir.name
+    assert 0 <= state["finished"] < state["total"]
+    assert queued.wait(240) == 0, (tmp_path / "queued.log").read_text()
+    assert f"waiting for the GPUs: {run_dir.name} is running on this cluster" in (tmp_path / "queued.log").read_text()
+    (other,) = (tmp_path / "queued").iterdir()
+    assert min(row["started_ns"] for row in trials_of(other)) > max(row["ended_ns"] for row in trials_of(run_dir))
     assert token not in "".join(path.read_text(errors="replace") for path in run_dir.rglob("*") if path.is_file())
+
+
+def start_sweep(head, sweep, results, log):
+    """A second sweep on the same cluster."""
+    command = [sys.executable, "-m", "rtxscale", "sweep", str(sweep), "--address", head.address, "--no-report"]
+    return subprocess.Popen(
+        [*command, "--results", str(results)], env=head.environment, cwd=REPOSITORY, stdout=log, stderr=log
+    )
+
+
+def states_of(head):
+    """What `rtxscale status` says of the cluster, once the sweep has planned."""
+    command = [sys.executable, "-m", "rtxscale", "status", "--address", head.address, "--json"]
+    done = subprocess.run(
+        command, env=head.environment, cwd=REPOSITORY, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return [state for state in json.loads(done.stdout) if "total" in state]
 
 
 def gauge_lines(head):

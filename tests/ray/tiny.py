@@ -14,6 +14,7 @@ visits: 1
 launcher: {launcher}
 isolation: {isolation}
 order: as_written
+sentinels: {sentinels}
 measure: {{warmup_min_s: 0.2, warmup_max_s: {warmup_max_s}, window_s: {window_s}, min_steps: 3, tolerance: 10}}
 hardware: {{device: cpu}}
 """
@@ -21,7 +22,14 @@ hardware: {{device: cpu}}
 
 def sweep_file(directory, name, **changes):
     """Write the sweep and return its path."""
-    usual = {"gpus": "[1, 2]", "buckets": "[25]", "launcher": "ray", "isolation": "warm", "window_s": 0.3}
+    usual = {
+        "gpus": "[1, 2]",
+        "buckets": "[25]",
+        "launcher": "ray",
+        "isolation": "warm",
+        "window_s": 0.3,
+        "sentinels": "off",
+    }
     path = directory / f"{name}.yaml"
     path.write_text(TEXT.format(name=name, **usual | {"warmup_max_s": 20} | changes))
     return path
