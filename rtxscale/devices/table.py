@@ -16,7 +16,8 @@ class GpuFacts:
     `name` is the model as NVML spells it, `other_names` further spellings of the same card. `label` is the short name
     that people type and reports show. Bandwidth is that of the memory, in GB/s; `tgp_w` is the stock power limit.
     `bf16_tflops` is the dense bf16 tensor peak with fp32 accumulation. `efficiency_range` is the indicative efficiency
-    of each GPU beyond the first, for vision with AMP and compile over PCIe.
+    of each GPU beyond the first, under `EFFICIENCY_CONDITIONS`. `psu_w` is the vendor's smallest power supply for a
+    system with one such card. `source` holds for every value that `sources` does not name.
     """
 
     name: str
@@ -35,10 +36,19 @@ class GpuFacts:
     p2p_stock: bool | None = None
     """Whether the stock driver offers direct transfers between two of these cards; None is unknown."""
     source: str
+    sources: tuple[tuple[str, str], ...] = ()
+    """Fields with a source of their own, and that source."""
+    psu_w: float | None = None
     other_names: tuple[str, ...] = ()
 
+    def source_of(self, field: str) -> str:
+        """Where the value of a field comes from."""
+        return dict(self.sources).get(field, self.source)
 
+
+EFFICIENCY_CONDITIONS = "vision training with AMP and compile, data-parallel over PCIe; indicative, not a promise"
 PLAYBOOK = "playbook, hardware in scope"
+AIME = f"{PLAYBOOK}; AIME deep-learning GPU benchmarks (multi-GPU efficiencies)"
 H100_SOURCE = "NVIDIA H100 datasheet; dense peak is half of the one stated with sparsity"
 A100_SOURCE = "NVIDIA A100 datasheet (2021)"
 
@@ -58,7 +68,13 @@ RTX = (
         efficiency_range=(0.91, 0.97),
         p21_target=True,
         p2p_stock=False,
+        psu_w=1000,
         source=f"{PLAYBOOK}; NVIDIA RTX Blackwell architecture brief",
+        sources=(
+            ("efficiency_range", AIME),
+            ("p2p_stock", "GNS in `nvidia-smi topo -p2p` of stock drivers (noonghunna/club-3090 issue 1229)"),
+            ("psu_w", f"{PLAYBOOK}; NVIDIA product page, required system power"),
+        ),
     ),
     GpuFacts(
         name="NVIDIA GeForce RTX 5080",
@@ -72,7 +88,12 @@ RTX = (
         link="PCIe 5 x16",
         nvlink=False,
         bf16_tflops=112.6,
-        source=f"{PLAYBOOK} (peak: medium confidence)",
+        psu_w=850,
+        source=PLAYBOOK,
+        sources=(
+            ("bf16_tflops", f"{PLAYBOOK} (medium confidence)"),
+            ("psu_w", "NVIDIA product page, required system power"),
+        ),
     ),
     GpuFacts(
         name="NVIDIA RTX PRO 5000 Blackwell",
@@ -101,7 +122,8 @@ RTX = (
         link="PCIe 5 x16",
         nvlink=False,
         p21_target=True,
-        source=f"{PLAYBOOK} (bandwidth: medium confidence)",
+        source=PLAYBOOK,
+        sources=(("bandwidth_gb_s", f"{PLAYBOOK} (medium confidence)"),),
     ),
     GpuFacts(
         name="NVIDIA RTX 6000 Ada Generation",
@@ -117,6 +139,7 @@ RTX = (
         efficiency_range=(0.94, 0.95),
         p21_target=True,
         source=f"{PLAYBOOK} (peak: sources disagree)",
+        sources=(("efficiency_range", AIME),),
     ),
     GpuFacts(
         name="NVIDIA RTX 5000 Ada Generation",
@@ -145,7 +168,13 @@ RTX = (
         bf16_tflops=165.2,
         efficiency_range=(0.62, 0.75),
         p2p_stock=False,
+        psu_w=850,
         source=PLAYBOOK,
+        sources=(
+            ("efficiency_range", AIME),
+            ("p2p_stock", f"{PLAYBOOK}; NVIDIA/nccl-tests issue 287 (stock GeForce drivers)"),
+            ("psu_w", "NVIDIA product page, required system power"),
+        ),
     ),
 )
 

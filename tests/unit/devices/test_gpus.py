@@ -139,3 +139,33 @@ def test_the_playbooks_targets_and_ranges():
     assert find_by_user_text("RTX 5080").efficiency_range is None
     assert find_by_user_text("RTX 6000 Ada").bf16_tflops is None
     assert not any(row.nvlink for row in GPUS if row.label.startswith("RTX"))
+
+
+VALUES = ("bandwidth_gb_s", "tgp_w", "link", "bf16_tflops", "efficiency_range", "p2p_stock", "psu_w", "memory_gib")
+
+
+@pytest.mark.parametrize("row", GPUS, ids=lambda row: row.label)
+def test_every_value_has_its_source_and_no_source_is_for_nothing(row):
+    assert all(row.source_of(field) for field in VALUES if getattr(row, field) is not None)
+    for field, source in row.sources:
+        assert getattr(row, field) is not None, field
+        assert source != row.source
+
+
+def test_sources_of_values_that_are_not_the_rows():
+    row = find_by_user_text("RTX 5090")
+    assert "AIME" in row.source_of("efficiency_range")
+    assert "GNS" in row.source_of("p2p_stock")
+    assert row.source_of("tgp_w") == row.source
+    assert "medium confidence" in find_by_user_text("RTX PRO 5000 72 GB").source_of("bandwidth_gb_s")
+    assert "medium confidence" in find_by_user_text("RTX 5080").source_of("bf16_tflops")
+
+
+def test_names_are_shared_only_by_memory_variants():
+    names = [(name, row.memory_gib) for row in GPUS for name in (row.name, *row.other_names)]
+    assert len(set(names)) == len(names)
+
+
+def test_power_supplies_of_the_vendor():
+    assert {row.label: row.psu_w for row in GPUS if row.psu_w} == {"RTX 5090": 1000, "RTX 5080": 850, "RTX 4090": 850}
+    assert all(row.psu_w > row.tgp_w for row in GPUS if row.psu_w)
