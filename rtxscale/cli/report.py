@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from rtxscale.cli.show import ResultsOption, RunArgument, open_run
+from rtxscale.cli.dossier import NoRedactOption
+from rtxscale.cli.show import DeclareOption, ResultsOption, RunArgument, declared_price, open_run
 from rtxscale.errors import BadInput
 
 REPORT_FILE = "report.html"
@@ -29,6 +30,8 @@ def report(
     charts: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Also write every chart as PNG and SVG into this directory.")
     ] = None,
+    declare: DeclareOption = None,
+    no_redact: NoRedactOption = False,
 ) -> None:
     """Write one HTML file that opens offline; print its path."""
     from rtxscale.analysis.conclude import conclude
@@ -36,13 +39,17 @@ def report(
     from rtxscale.report.export import write_charts
     from rtxscale.report.page import write_report
     from rtxscale.report.targets import check_directory, check_file
+    from rtxscale.results.redacted import redacted
     from rtxscale.spec.printable import printable
 
     opened = open_run(run, results)
+    price = declared_price(declare)
     destination = check_file(output or opened.run_dir / REPORT_FILE)
     if charts:
         charts = check_directory(charts)
-    conclusions = conclude(opened)
+    if not no_redact:
+        opened = redacted(opened)
+    conclusions = conclude(opened, price=price)
     try:
         path = write_report(opened, conclusions, destination)
         pictures = write_charts(figures(opened, conclusions), charts) if charts else []

@@ -12,6 +12,8 @@ import polars as pl
 from rtxscale.analysis.conclusions import Conclusions
 from rtxscale.devices.gpus import find_gpu
 from rtxscale.report.bandwidth_charts import bandwidth_figures
+from rtxscale.report.confirmed_chart import confirmed_figure
+from rtxscale.report.drift_chart import drift_figure
 from rtxscale.report.figure import Figure
 from rtxscale.report.knob_charts import effects_figure, heat_figures
 from rtxscale.report.numbers import worker_word
@@ -33,11 +35,17 @@ def _figures(conclusions: Conclusions, trials: pl.DataFrame, telemetry: pl.LazyF
     cells = conclusions.cells
     unit = next(iter(cells["work_unit"].drop_nulls()), "")
     yield from scaling_figures(conclusions.efficiency, unit, workers, expectation(trials))
+    confirmed = confirmed_figure(conclusions.confirmed, workers)
+    if confirmed is not None:
+        yield confirmed
     yield from heat_figures(cells, conclusions.effects, workers)
     effects = effects_figure(conclusions.effects, workers)
     if effects is not None:
         yield effects
     yield from bandwidth_figures(conclusions.bandwidth, cells, workers)
+    drift = drift_figure(conclusions.drift, conclusions.sentinels)
+    if drift is not None:
+        yield drift
     yield from telemetry_figures(telemetry, trials)
 
 

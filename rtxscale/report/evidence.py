@@ -11,10 +11,13 @@ from typing import Any
 
 import polars as pl
 
+from rtxscale.analysis.counted import of_stage
 from rtxscale.report.numbers import NOTHING, duration, number
 from rtxscale.report.tables import Table
 from rtxscale.results.outcomes import Outcome
 from rtxscale.results.read import Run
+from rtxscale.spec.cell import Measure
+from rtxscale.spec.method import criterion_words, measure_of, shortfalls
 
 UNKNOWN = "unknown"
 VERDICTS = ("refuted", "not attested", "honoured", "not applicable")
@@ -52,8 +55,11 @@ def attestation_table(run: Run) -> Table | None:
 
 
 def environment_table(run: Run) -> Table | None:
-    """Software and hardware as measured; nodes are named only where there are several."""
-    frame = run.frame("environment")
+    """Software and hardware as measured; nodes are named only where there are several.
+
+    The list of installed packages, a hundred rows of it, is left to the dossier.
+    """
+    frame = run.frame("environment").filter(pl.col("subject").ne_missing("package"))
     same = ["subject", "name", "value"]
     rows = frame.group_by(same, maintain_order=True).agg(pl.col("node").unique().sort()).sort("subject").collect()
     if rows.is_empty():
@@ -80,8 +86,8 @@ def method(run: Run) -> list[tuple[str, str]]:
 
 _METHOD_COLUMNS = (
     *("study", "workload", "precision", "compile", "profile", "steady_criterion", "isolation", "launcher"),
-    *("outcome", "visit", "repeat", "session_id", "window_s", "window_steps", "warmup_s", "soak_s", "outside_s"),
-    *("started_ns", "ended_ns", "device_names"),
+    *("outcome", "visit", "stage", "session_id", "window_s", "window_steps", "warmup_s", "soak_s", "outside_s"),
+    *("started_ns", "ended_ns", "device", "device_names", "cell_json"),
 )
 
 
@@ -91,13 +97,19 @@ def _method(trials: pl.DataFrame) -> Iterator[tuple[str, str]]:
     yield "On", _distinct(trials["device_names"].explode())
     for column in ("study", "workload", "precision", "compile", "isolation", "launcher"):
         yield column.capitalize(), _distinct(trials[column])
-    yield "Profile", profile_words(trials["profile"])
-    yield "Visits", f"{trials['visit'].n_unique()}, in {trials['session_id'].n_unique()} sessions"
-    yield "Trials", f"{counted.height} counted of {trials.height}"
+    yield "Profile", profile_words(trials)
+    yield "Visits", _visits(of_stage(trials, "sweep"))
+    confirming = of_stage(trials, "confirm")
+    if confirming.height:
+        yield "Confirmation", f"{_visits(confirming)}, of the selected cells and their defaults alone"
+    yield "Trials", f"{of_stage(counted, 'sweep').height} counted of {of_stage(trials, 'sweep').height}"
+    sentinels = of_stage(trials, "sentinel")
+    if sentinels.height:
+        yield "Sentinels", f"{sentinels.height} beside them, in {sentinels['session_id'].n_unique()} sessions"
     yield "Warm-up", _median(counted["warmup_s"], "s (median, first step included)")
     yield "Soak", _median(counted["soak_s"].filter(counted["soak_s"] > 0), "s", nothing="none")
     yield "Window", f"{_median(counted['window_s'], 's')}, {_median(counted['window_steps'], 'steps')} (medians)"
-    yield "Steady state", _distinct(counted["steady_criterion"])
+    yield "Steady state", steady_words(counted)
     yield (
         "Outside",
         _median(counted["outside_s"], "s of a trial neither soak, warm-up, window nor collectives (median)"),
@@ -106,10 +118,39 @@ def _method(trials: pl.DataFrame) -> Iterator[tuple[str, str]]:
     yield "Intervals", "95 %, over sessions (Welch's t on logs of session means)"
 
 
-def profile_words(profiles: pl.Series) -> str:
-    """The measurement profile; the quick one says that it is not for publication."""
-    names = _distinct(profiles)
+def _visits(trials: pl.DataFrame) -> str:
+    return f"{trials['visit'].n_unique()}, in {trials['session_id'].n_unique()} sessions"
+
+
+def profile_words(trials: pl.DataFrame) -> str:
+    """The measurement profile, and where it cannot be published, why: it is `quick`, or weaker than its name says."""
+    names = _distinct(trials["profile"])
+    spelled = [measure for measure in _measures(trials) if measure.profile != "quick"]
+    lacks = dict.fromkeys(lack for measure in spelled for lack in shortfalls(measure))
+    if lacks:
+        return f"{names}: not publishable: {'; '.join(lacks)}"
     return f"{names}: not publishable" if "quick" in names.split(", ") else names
+
+
+def steady_words(counted: pl.DataFrame) -> str:
+    """The criterion that ended each warm-up, what no GPU told, and one criterion as it was recorded."""
+    recorded = counted["steady_criterion"].drop_nulls()
+    if recorded.is_empty():
+        return UNKNOWN
+    gpus = (counted["device"] == "cuda").any()
+    stated = dict.fromkeys(criterion_words(measure, gpus=gpus) for measure in _measures(counted))
+    words = [*stated]
+    for name in ("temperature", "SM clock"):
+        silent = int(recorded.str.contains(f"{name} not readable").sum())
+        words += [f"{name} not readable in {silent} of {counted.height} trials"] * bool(silent)
+    return "; ".join([*words, f"recorded for example: {recorded[0]}"])
+
+
+def _measures(trials: pl.DataFrame) -> list[Measure]:
+    """The different measures of the trials, as far as they can be read."""
+    cells = trials["cell_json"].drop_nulls().unique(maintain_order=True)
+    found = dict.fromkeys(measure_of(str(cell)) for cell in cells)
+    return [measure for measure in found if measure is not None]
 
 
 def _period(trials: pl.DataFrame) -> str:

@@ -5,6 +5,7 @@ The page sets titles as text; a picture that travels alone needs its own. Called
 
 from __future__ import annotations
 
+import re
 import textwrap
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from rtxscale.report.theme import LIGHT, Palette, config, legend_columns
 WIDTH = 720
 SCALE = 2.0
 WRAP = 110
+CLIP = re.compile(r'((?:id="|url\(#)clip)(\d+)')
 
 
 def write_charts(figures: list[Figure], directory: Path, formats: tuple[str, ...] = ("png", "svg")) -> list[Path]:
@@ -51,5 +53,15 @@ def picture_spec(figure: Figure, palette: Palette = LIGHT) -> dict[str, Any]:
 
 def _rendered(spec: dict[str, Any], kind: str) -> bytes:
     if kind == "svg":
-        return str(vl_convert.vegalite_to_svg(spec, vl_version=vega_lite_version())).encode()
+        return renumbered(str(vl_convert.vegalite_to_svg(spec, vl_version=vega_lite_version()))).encode()
     return bytes(vl_convert.vegalite_to_png(spec, vl_version=vega_lite_version(), scale=SCALE))
+
+
+def renumbered(svg: str) -> str:
+    """The same picture with its clip paths numbered from 0: Vega counts on from the picture before.
+
+    >>> renumbered('<g clip-path="url(#clip7)"/><clipPath id="clip7">')
+    '<g clip-path="url(#clip0)"/><clipPath id="clip0">'
+    """
+    places: dict[str, int] = {}
+    return CLIP.sub(lambda found: f"{found[1]}{places.setdefault(found[2], len(places))}", svg)

@@ -14,7 +14,7 @@ from typing import Any
 import altair as alt
 
 from rtxscale.report.numbers import finite, plain, short
-from rtxscale.report.theme import SHAPES
+from rtxscale.report.theme import LIGHT, SHAPES, config
 
 LABEL_LIMIT = 90
 
@@ -42,6 +42,12 @@ class Figure:
         rows = {name: [_clean(row) for row in rows] for name, rows in self.datasets.items()}
         drawing: dict[str, Any] = self.chart.to_dict()
         return {**drawing, "datasets": rows}
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
+        """How a notebook shows it: drawn where Vega-Lite can be, else its words."""
+        version = alt.SCHEMA_VERSION.lstrip("v").partition(".")[0]
+        drawn = {**self.spec(), "config": config(LIGHT)}
+        return {f"application/vnd.vegalite.v{version}+json": drawn, "text/plain": f"{self.title}. {self.caption}"}
 
 
 def chart_of(name: str) -> alt.Chart:

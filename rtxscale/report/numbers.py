@@ -77,6 +77,15 @@ def gain(value: float | None, low: float | None = None, high: float | None = Non
     return f"{text} ({_signed(low)} to {_signed(high)})"
 
 
+def percent(value: float | None) -> str:
+    """A share in percent, without sign.
+
+    >>> percent(0.0412), percent(0.05), percent(1.5), percent(None)
+    ('4.1 %', '5.0 %', '150 %', '–')
+    """
+    return NOTHING if value is None or not math.isfinite(value) else f"{_signed(value).removeprefix('+')} %"
+
+
 def size(size_bytes: int) -> str:
     """A message size.
 

@@ -22,6 +22,7 @@ from rtxscale.analysis.conclusions import Conclusions
 from rtxscale.report.charts import figures
 from rtxscale.report.evidence import attestation_table, environment_table, method, profile_words
 from rtxscale.report.figure import Figure, shape_of
+from rtxscale.report.meaning_tables import meaning_tables
 from rtxscale.report.numbers import short, worker_word
 from rtxscale.report.scripts import vega_bundle
 from rtxscale.report.tables import (
@@ -29,6 +30,8 @@ from rtxscale.report.tables import (
     bandwidth_tables,
     best_table,
     cells_table,
+    confirmed_table,
+    drift_table,
     effects_table,
     outcomes_table,
     scaling_tables,
@@ -94,7 +97,7 @@ def script_json(value: Any) -> str:
 
 
 def _content(run: Run, conclusions: Conclusions) -> dict[str, Any]:
-    trials = run.frame("trials").select("device_names", "profile").collect()
+    trials = run.frame("trials").select("device_names", "profile", "cell_json").collect()
     workers = worker_word(conclusions.device)
     drawn = figures(run, conclusions)
     return {
@@ -116,7 +119,7 @@ def _badges(trials: pl.DataFrame) -> list[tuple[str, str]]:
         (short(str(name), BADGE), "")
         for name in trials["device_names"].explode().drop_nulls().unique(maintain_order=True)[:3]
     ]
-    profile = profile_words(trials["profile"])
+    profile = profile_words(trials)
     if "not publishable" in profile:
         badges.append((f"{profile.split(':')[0]} profile: not publishable", "warning"))
     return badges
@@ -126,9 +129,11 @@ def _sections(run: Run, conclusions: Conclusions, workers: str, drawn: list[Figu
     """The parts of the page in order; a part without any content is left out."""
     parts: list[tuple[str, str, list[Table | None]]] = [
         ("scaling", "Scaling", list(scaling_tables(conclusions, workers))),
-        ("best", "Best cells", [best_table(conclusions, workers)]),
+        ("best", "Best cells", [best_table(conclusions, workers), confirmed_table(conclusions, workers)]),
         ("knobs", "Settings", [effects_table(conclusions, workers)]),
         ("bandwidth", "Bandwidth", list(bandwidth_tables(conclusions, workers))),
+        ("meaning", "What it means", list(meaning_tables(conclusions, workers))),
+        ("drift", "Drift within sessions", [drift_table(conclusions, workers)]),
         ("outcomes", "Outcomes", [outcomes_table(conclusions)]),
         ("telemetry", "Telemetry", []),
         ("attestation", "Attestation", [attestation_table(run)]),

@@ -12,9 +12,9 @@ from typing import Any
 
 import polars as pl
 
-from rtxscale.analysis.conclusions import Conclusions
+from rtxscale.analysis.conclusions import UNCONFIRMED, Conclusions
 from rtxscale.report.bandwidth_charts import bandwidth_series, told_apart
-from rtxscale.report.numbers import NOTHING, gain, interval, number, size, throughput_unit
+from rtxscale.report.numbers import NOTHING, gain, interval, number, percent, size, throughput_unit
 from rtxscale.report.scaling_charts import leading_series
 
 BASE = "base"
@@ -22,6 +22,7 @@ BASE = "base"
 ONLY = "only cell"
 SIZES = 4
 """Message sizes shown of a bandwidth table."""
+LOGGED = "Timed with NCCL's log on, which proves the settings and slows small messages: take latencies from nccl-tests."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,7 +97,32 @@ def best_table(conclusions: Conclusions, workers: str) -> Table | None:
         for row in best.iter_rows(named=True)
     ]
     right = frozenset({workers, unit_of(conclusions), "over the default"})
-    return Table(key="best", title="Best cells", columns=columns, rows=rows, right=right)
+    open_ones = conclusions.confirmed.is_empty() and any(UNCONFIRMED in row[-1] for row in rows)
+    note = "Selected gains flatter the best of many: `rtxscale confirm RUN` settles them." if open_ones else ""
+    return Table(key="best", title="Best cells", columns=columns, rows=rows, right=right, note=note)
+
+
+def confirmed_table(conclusions: Conclusions, workers: str) -> Table | None:
+    """Gains over the default as selected and as confirmed, side by side; None where nothing was confirmed."""
+    confirmed = conclusions.confirmed
+    if confirmed.is_empty():
+        return None
+    several = confirmed["curve"].n_unique() > 1
+    columns = (workers, *(("curve",) if several else ()), "setting", "selected", "confirmed", "visits", "verdict")
+    rows = [
+        (
+            str(row["gpus"]),
+            *((row["curve"] or NOTHING,) if several else ()),
+            (row["label"] or NOTHING).removeprefix(f"gpus {row['gpus']}, "),
+            gain(row["selected_gain"]),
+            gain(row["gain"], row["gain_low"], row["gain_high"]),
+            str(row["visits"]),
+            row["verdict"] or NOTHING,
+        )
+        for row in confirmed.iter_rows(named=True)
+    ]
+    right = frozenset({workers, "selected", "confirmed", "visits"})
+    return Table(key="confirmed", title="Gains over the default", columns=columns, rows=rows, right=right)
 
 
 def effects_table(conclusions: Conclusions, workers: str) -> Table | None:
@@ -124,6 +150,7 @@ def effects_table(conclusions: Conclusions, workers: str) -> Table | None:
 def bandwidth_tables(conclusions: Conclusions, workers: str) -> Iterator[Table]:
     """Bus bandwidth of each collective: settings down, message sizes across."""
     named = bandwidth_series(conclusions.bandwidth, conclusions.cells, workers)
+    logged = [LOGGED] if conclusions.device == "cuda" else []
     for operation in named["operation"].unique(maintain_order=True):
         rows = named.filter(pl.col("operation") == operation)
         sizes = _spread(sorted(rows["size_bytes"].unique().to_list()))
@@ -137,7 +164,7 @@ def bandwidth_tables(conclusions: Conclusions, workers: str) -> Iterator[Table]:
             columns=columns,
             rows=[(label, *(number(known.get((label, item)), 3) for item in sizes)) for label in labels],
             right=frozenset(columns[1:]),
-            note=f"{left_out} more settings are not shown." if left_out else "",
+            note=" ".join([f"{left_out} more settings are not shown."] * (left_out > 0) + logged),
         )
 
 
@@ -148,16 +175,51 @@ def _spread(sizes: list[int]) -> list[int]:
     return [sizes[round(place * (len(sizes) - 1) / (SIZES - 1))] for place in range(SIZES)]
 
 
+def drift_table(conclusions: Conclusions, workers: str) -> Table | None:
+    """How far each session drifted by its sentinels, the largest spread first; None without sentinels."""
+    drift = conclusions.drift.sort("spread", descending=True, nulls_last=True, maintain_order=True)
+    if drift.is_empty():
+        return None
+    columns = ("session", workers, "visit", "sentinels", "minutes", "drift", "spread", "threshold", "verdict")
+    rows = [
+        (
+            row["session_id"],
+            str(row["gpus"]),
+            str(row["visit"]),
+            str(row["sentinels"]),
+            number(row["minutes"], 3),
+            gain(row["drift"]),
+            percent(row["spread"]),
+            percent(row["threshold"]),
+            row["verdict"],
+        )
+        for row in drift.iter_rows(named=True)
+    ]
+    return Table(
+        key="drift",
+        title="Drift within sessions",
+        columns=columns,
+        rows=rows,
+        right=frozenset(columns[1:-1]),
+        note="Drift: last sentinel against the first. Spread: largest against smallest; above the threshold it drifts.",
+    )
+
+
 def outcomes_table(conclusions: Conclusions) -> Table | None:
     """How trials ended and why; None when nothing was recorded."""
     if conclusions.outcomes.is_empty():
         return None
     rows = [
-        (row["outcome"], str(row["trials"]), row["example"] or NOTHING, row["message"] or NOTHING)
+        (_ending(row), str(row["trials"]), row["example"] or NOTHING, row["message"] or NOTHING)
         for row in conclusions.outcomes.iter_rows(named=True)
     ]
     columns = ("outcome", "trials", "example", "message")
     return Table(key="outcomes", title="Outcomes", columns=columns, rows=rows, right=frozenset({"trials"}))
+
+
+def _ending(row: dict[str, Any]) -> str:
+    """The outcome, with what the trials were for where that is not the sweep's question."""
+    return str(row["outcome"]) if row["stage"] == "sweep" else f"{row['outcome']} ({row['stage']})"
 
 
 def cells_table(conclusions: Conclusions, workers: str, limit: int) -> Table | None:

@@ -6,7 +6,7 @@ and at the end of a sweep.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import replace
 from typing import TextIO
 
@@ -17,11 +17,14 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from rtxscale.analysis.conclusions import Conclusions
+from rtxscale.report.meaning_tables import meaning_tables
 from rtxscale.report.numbers import short, worker_word
 from rtxscale.report.tables import (
     Table,
     bandwidth_tables,
     best_table,
+    confirmed_table,
+    drift_table,
     effects_table,
     outcomes_table,
     scaling_tables,
@@ -30,6 +33,7 @@ from rtxscale.report.tables import (
 WIDTH = 80
 WIDEST = 110
 EFFECTS = 12
+DRIFTS = 6
 MESSAGE_LIMIT = 200
 
 
@@ -78,23 +82,41 @@ def _console(stream: TextIO) -> Console:
 def _tables(conclusions: Conclusions, workers: str) -> Iterator[Table]:
     yield from scaling_tables(conclusions, workers)
     best, effects = best_table(conclusions, workers), effects_table(conclusions, workers)
-    outcomes = outcomes_table(conclusions)
+    confirmed, outcomes = confirmed_table(conclusions, workers), outcomes_table(conclusions)
     if best is not None:
         yield best
+    if confirmed is not None:
+        yield confirmed
     if effects is not None:
         yield _largest(effects)
     yield from bandwidth_tables(conclusions, workers)
+    yield from meaning_tables(conclusions, workers, brief=True)
+    drift = drift_table(conclusions, workers)
+    if drift is not None:
+        yield _most_drifting(drift, workers)
     if outcomes is not None:
         yield outcomes
 
 
 def _largest(effects: Table) -> Table:
     """The first `EFFECTS` rows without the p-value, whose verdict is enough in 80 columns."""
-    kept = [place for place, column in enumerate(effects.columns) if column != "p (Holm)"]
-    rows = [tuple(row[place] for place in kept) for row in effects.rows[:EFFECTS]]
-    left_out = len(effects.rows) - len(rows)
+    left_out = len(effects.rows) - EFFECTS
     note = f"{left_out} smaller effects: rtxscale show --csv effects" if left_out > 0 else ""
-    return replace(effects, columns=tuple(effects.columns[place] for place in kept), rows=rows, note=note)
+    return _narrowed(effects, {"p (Holm)"}, EFFECTS, note)
+
+
+def _most_drifting(drift: Table, workers: str) -> Table:
+    """The first `DRIFTS` rows; worker count and visit are in a session's name, too few sentinels in the verdict."""
+    left_out = len(drift.rows) - DRIFTS
+    note = f"{left_out} more sessions: rtxscale show --csv drift" if left_out > 0 else ""
+    return _narrowed(drift, {workers, "visit", "sentinels"}, DRIFTS, note)
+
+
+def _narrowed(table: Table, without: Set[str], most: int, note: str) -> Table:
+    """The first `most` rows, without some columns."""
+    kept = [place for place, column in enumerate(table.columns) if column not in without]
+    rows = [tuple(row[place] for place in kept) for row in table.rows[:most]]
+    return replace(table, columns=tuple(table.columns[place] for place in kept), rows=rows, note=note)
 
 
 def _rich_table(table: Table) -> RichTable:

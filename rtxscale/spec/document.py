@@ -101,8 +101,14 @@ def dotted_path(path: Path) -> str:
     return text.removeprefix(".")
 
 
-def parse_document(text: str, file: str) -> Document:
-    """Plain data, marks and every problem of the YAML itself; `data` is None when the text is no YAML at all."""
+A_SWEEP = "a sweep: a mapping with name, question, study, workload and axes"
+
+
+def parse_document(text: str, file: str, expected: str = A_SWEEP) -> Document:
+    """Plain data, marks and every problem of the YAML itself; `data` is None when the text is no YAML at all.
+
+    `expected` says in messages what the file should hold.
+    """
     document = Document(file=file)
     try:
         loader = _Composer(text)
@@ -111,7 +117,7 @@ def parse_document(text: str, file: str) -> Document:
         _report_syntax(document, error, text)
         return document
     if root is None:
-        document.report((), "an empty file", "a sweep: a mapping with name, question, study, workload and axes", line=1)
+        document.report((), "an empty file", expected, line=1)
         return document
     document.data = _Builder(document, text).build(root, (), root.start_mark.line + 1)
     return document

@@ -60,25 +60,25 @@ def parse_sweep(text: str, file: str) -> Sweep:
     raise SpecError(sorted(document.problems, key=lambda problem: problem.line or 0))
 
 
-def read_text(path: FilePath) -> str:
-    """Text of a sweep file.
+def read_text(path: FilePath, what: str = "a sweep file") -> str:
+    """Text of a sweep file, or of another one that `what` names in messages.
 
     Raises:
         SpecError: it is missing, no file, too large, unreadable or not UTF-8.
     """
     try:
         if path.is_dir():
-            raise _refusal(path, "a directory", "a sweep file in it")
+            raise _refusal(path, "a directory", f"{what} in it")
         if path.exists() and not path.is_file():
             raise _refusal(path, "a device or pipe", "a file")
         with path.open("rb") as stream:
             content = stream.read(MAX_BYTES + 1)
     except FileNotFoundError:
-        raise _refusal(path, "no such file", "the path of a sweep file (YAML)") from None
+        raise _refusal(path, "no such file", f"the path of {what} (YAML)") from None
     except (OSError, ValueError) as error:
-        raise _refusal(path, f"a file that cannot be read ({error})", "a readable sweep file") from None
+        raise _refusal(path, f"a file that cannot be read ({error})", f"{what} that can be read") from None
     if len(content) > MAX_BYTES:
-        raise _refusal(path, f"more than {MAX_BYTES // 1024} KiB", "a sweep file, which is a page of text")
+        raise _refusal(path, f"more than {MAX_BYTES // 1024} KiB", f"{what}, which is a page of text")
     try:
         return content.removeprefix(codecs.BOM_UTF8).decode("utf-8")
     except UnicodeDecodeError as error:

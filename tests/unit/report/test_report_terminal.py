@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import io
 import math
+from dataclasses import replace
 
 import pytest
 
 from rtxscale.report.numbers import NOTHING, gain, interval, number, short
-from rtxscale.report.tables import Table, cells_table, effects_table
+from rtxscale.report.tables import Table, bandwidth_tables, cells_table, effects_table
 from rtxscale.report.terminal import show_conclusions, show_table
 
 
@@ -71,6 +72,13 @@ def test_effects_come_with_the_largest_change_first(h200):
     table = effects_table(h200.conclusions, "GPUs")
     assert table.rows[0][0] == "nccl.channels 1"
     assert table.rows[0][2] == "4"
+
+
+def test_bandwidths_say_that_they_were_timed_with_a_log(h200):
+    (table, *_) = bandwidth_tables(h200.conclusions, "GPUs")
+    assert "NCCL's log on" in table.note
+    on_cpu = replace(h200.conclusions, device="cpu")
+    assert all("NCCL" not in table.note for table in bandwidth_tables(on_cpu, "CPU workers"))
 
 
 def test_of_many_cells_the_rest_is_named(h200):

@@ -1,0 +1,109 @@
+"""A run in a notebook: lazy frames with documented columns, conclusions, and the report's charts as objects.
+
+Nothing is redacted and nothing written. The way in is `rtxscale.open`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+
+import polars as pl
+
+from rtxscale.analysis.conclude import conclude
+from rtxscale.analysis.conclusions import Conclusions
+from rtxscale.errors import BadInput
+from rtxscale.report.charts import figures
+from rtxscale.report.figure import Figure
+from rtxscale.results.location import find_run, results_root
+from rtxscale.results.read import Run, open_verified
+from rtxscale.results.schema import TABLES
+
+
+def open_run(text: str, results: str | None) -> OpenedRun:
+    """The run that the user named, every committed byte of it checked.
+
+    Raises:
+        BadInput: there is none.
+        ResultsError: it cannot be read, or is damaged.
+    """
+    return OpenedRun(run=open_verified(find_run(text, results_root(None if results is None else Path(results)))))
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpenedRun:
+    """A run as it was when opened; open it anew to see what a running sweep has added."""
+
+    run: Run
+
+    @property
+    def trials(self) -> pl.LazyFrame:
+        """One row per attempt at a trial: settings, outcome, throughput, power."""
+        return self.table("trials")
+
+    @property
+    def steps(self) -> pl.LazyFrame:
+        """Times of single steps, by trial and rank."""
+        return self.table("steps")
+
+    @property
+    def collectives(self) -> pl.LazyFrame:
+        """Times and bandwidths of collectives, by trial, operation and size."""
+        return self.table("collectives")
+
+    @property
+    def telemetry(self) -> pl.LazyFrame:
+        """Samples of power, temperature, clocks and load, by GPU and host."""
+        return self.table("telemetry")
+
+    @property
+    def buckets(self) -> pl.LazyFrame:
+        """DDP's gradient buckets, by trial."""
+        return self.table("buckets")
+
+    @property
+    def attestation(self) -> pl.LazyFrame:
+        """What was asked of NCCL and PyTorch against what they did, by trial."""
+        return self.table("attestation")
+
+    @property
+    def environment(self) -> pl.LazyFrame:
+        """Software and hardware, a fact a row."""
+        return self.table("environment")
+
+    def table(self, name: str) -> pl.LazyFrame:
+        """A table by its name, with its full schema; nothing is read before `collect`.
+
+        Raises:
+            BadInput: there is no such table.
+        """
+        return self.run.frame(_known(name))
+
+    def columns(self, name: str) -> pl.DataFrame:
+        """What the columns of a table mean: name, kind, unit, meaning, writer, reduction.
+
+        Raises:
+            BadInput: there is no such table.
+        """
+        return pl.DataFrame([asdict(column) for column in TABLES[_known(name)]])
+
+    @cached_property
+    def conclusions(self) -> Conclusions:
+        """What the run says: headline, remarks, and the frames of `analysis.conclusions`."""
+        return conclude(self.run)
+
+    @cached_property
+    def charts(self) -> dict[str, Figure]:
+        """The report's charts by key, in its order; each shows itself where a notebook draws Vega-Lite."""
+        return {figure.key: figure for figure in figures(self.run, self.conclusions)}
+
+    def __repr__(self) -> str:
+        """Its name and its answer."""
+        return f"{self.run.run_id}: {self.conclusions.headline}"
+
+
+def _known(name: str) -> str:
+    if name not in TABLES:
+        raise BadInput(f"found no table {name!r}; expected one of {', '.join(TABLES)}")
+    return name

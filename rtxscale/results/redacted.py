@@ -1,0 +1,151 @@
+"""A run as it may leave the machine: every text of its tables, manifest and sweep file redacted as it is read.
+
+A `RedactedRun` is read like any other `Run`, so whatever shows a run shows a redacted one without knowing. Numbers,
+ids and the words of settings stay as they are. The rules are in `results.redact`; callers are `cli` and `report`.
+"""
+
+from __future__ import annotations
+
+import getpass
+import json
+import re
+import socket
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import polars as pl
+
+from rtxscale.results.read import Run
+from rtxscale.results.redact import Names, Redactor, names_in, pseudonyms
+from rtxscale.results.schema import TABLES
+from rtxscale.spec.cell import canonical_json
+
+EVERY_WORKER = "workers"
+"""What stands for a node where a fact holds for all of them; it is no node's id."""
+IDS = frozenset({"trial_id", "cell_id", "sweep_id", "session_id", "environment_id"})
+"""Hashes of ours: nobody's name is looked for in them."""
+IDENTIFIERS = frozenset({"node", "uuid", "gpu_uuids"})
+JSON_COLUMNS = frozenset({"cell_json", "axes_json"})
+VERSION = r"^[A-Za-z]?\d+(\.\d+)*([.+_-]?[0-9A-Za-z]+)*([.+-][0-9A-Za-z.+-]*)?$"
+COMMIT = r"^[0-9a-f]{7,64}$"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RedactedRun(Run):
+    """A run whose texts are redacted; `run_dir` is still where it lies and is for reading only."""
+
+    redactor: Redactor = field(default_factory=Redactor)
+
+    def frame(self, name: str) -> pl.LazyFrame:
+        """The committed rows of a table, every text redacted."""
+        return redacted_frame(super().frame(name), name, self.redactor)
+
+
+def redacted(run: Run, here: Names | None = None, texts: Iterable[str] = ()) -> RedactedRun:
+    """The same run with every text redacted.
+
+    `here` holds further names, by default those of this machine; names that `texts` give away are looked for as well.
+    """
+    names = names_of(run, texts) | (names_here() if here is None else here)
+    redactor = Redactor(names=names)
+    return RedactedRun(
+        run_id=redactor.text(run.run_id),
+        run_dir=run.run_dir,
+        sweep_text=redactor.text(run.sweep_text),
+        manifest=redactor.data(run.manifest),
+        records=run.records,
+        redactor=redactor,
+    )
+
+
+def names_here() -> Names:
+    """User and host of this process: a run is most often published where it was measured."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = ""
+    hosts = {socket.gethostname(), socket.getfqdn()}
+    return Names(users=frozenset({user, Path.home().name} - {""}), hosts=frozenset(hosts - {""}))
+
+
+def names_of(run: Run, texts: Iterable[str] = ()) -> Names:
+    """Names that the run itself gives away, and pseudonyms for its nodes and GPUs in their order in the environment."""
+    environment = run.frame("environment").select("node", "subject", "name", "value").collect()
+    telemetry = run.frame("telemetry").select(pl.col("node", "uuid").unique().implode()).collect()
+    ranked = run.frame("trials").select(pl.col("gpu_uuids").explode().unique()).collect()["gpu_uuids"]
+    nodes = {*environment["node"].drop_nulls(), *_items(telemetry["node"])} - {EVERY_WORKER}
+    listed = environment.filter((pl.col("subject") == "gpu") & pl.col("name").str.ends_with("uuid"))
+    gpus = [*listed["value"].drop_nulls(), *sorted({*_items(telemetry["uuid"]), *ranked.drop_nulls()})]
+    found = names_in([*texts, run.sweep_text, json.dumps(run.manifest, ensure_ascii=False), *_texts(run)])
+    return found | Names(pseudonyms=pseudonyms(sorted(nodes), [gpu for gpu in gpus if gpu != "unknown"]))
+
+
+def redacted_frame(frame: pl.LazyFrame, name: str, redactor: Redactor) -> pl.LazyFrame:
+    """A table of `results.schema` with every text redacted; versions of software keep their dots."""
+    columns = [column for column in TABLES[name] if column.kind in ("str", "strs")]
+    changed = {column.name: _redacted(column.name, redactor) for column in columns}
+    if name == "environment":
+        changed["value"] = pl.when(_is_version()).then(_mapped("value", redactor.version)).otherwise(changed["value"])
+    return frame.with_columns(**changed)
+
+
+def _redacted(column: str, redactor: Redactor) -> pl.Expr:
+    if column in IDENTIFIERS:
+        return _mapped(column, redactor.identifier)
+    return _mapped(column, _json_text(redactor) if column in JSON_COLUMNS else redactor.text)
+
+
+def _mapped(column: str, change: Callable[[str], str]) -> pl.Expr:
+    """A column of texts, or of lists of them, with `change` made to each distinct text."""
+
+    def whole(values: pl.Series) -> pl.Series:
+        listed = isinstance(values.dtype, pl.List)
+        mapping = _changes(values.explode() if listed else values, change)
+        if not mapping:
+            return values
+        return values.list.eval(pl.element().replace(mapping)) if listed else values.replace(mapping)
+
+    return pl.col(column).map_batches(whole, return_dtype=None, is_elementwise=True)
+
+
+def _changes(values: pl.Series, change: Callable[[str], str]) -> dict[str, str]:
+    """Old text -> new text of the distinct values that change."""
+    pairs = ((text, change(text)) for text in values.unique().drop_nulls())
+    return {old: new for old, new in pairs if new != old}
+
+
+def _json_text(redactor: Redactor) -> Callable[[str], str]:
+    """Redaction of JSON by its values, where a name may be hidden in escapes; of what is no JSON, as text."""
+
+    def change(text: str) -> str:
+        try:
+            data = json.loads(text)
+        except ValueError:
+            return redactor.text(text)
+        changed = redactor.data(data)
+        return text if changed == data else canonical_json(changed)
+
+    return change
+
+
+def _is_version() -> pl.Expr:
+    """Versions of four numbers look like addresses, and a commit like a secret."""
+    software = pl.col("subject").is_in(["software", "package"]) | (pl.col("name") == "kernel")
+    version = software & pl.col("value").str.contains(VERSION)
+    return version | ((pl.col("name") == "torch commit") & pl.col("value").str.contains(COMMIT))
+
+
+def _texts(run: Run) -> Iterator[str]:
+    """Every distinct text of the tables in which a name may stand."""
+    for name, columns in TABLES.items():
+        texts = [column.name for column in columns if column.kind == "str" and column.name not in IDS]
+        if not texts or name in ("steps", "buckets"):
+            continue
+        frame = run.frame(name).select(pl.col(texts).unique().implode()).collect()
+        yield from (text for column in texts for text in _items(frame[column]) if re.search(r"\W", text))
+
+
+def _items(column: pl.Series) -> list[str]:
+    """The items of a column that holds one list."""
+    return [] if column.is_empty() else sorted(column[0].drop_nulls())

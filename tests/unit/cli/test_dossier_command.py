@@ -1,0 +1,99 @@
+"""`rtxscale dossier`: written, verified, compared; exit codes and words."""
+
+from __future__ import annotations
+
+import shutil
+import zipfile
+
+import pytest
+from report import made_dossiers as made
+from typer.testing import CliRunner
+
+from rtxscale.cli.main import app
+from rtxscale.spec.declare import template
+
+
+def invoke(*words, root="/nonexistent"):
+    return CliRunner().invoke(app, ["dossier", *map(str, words)], env={"RTXSCALE_RESULTS": str(root)})
+
+
+@pytest.fixture(autouse=True)
+def no_charts(monkeypatch):
+    made.without_charts(monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def packed(root, tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        made.without_charts(patch)
+        path = tmp_path_factory.mktemp("packed") / "d.zip"
+        assert invoke("-o", path, root=root).exit_code == 0
+        return path
+
+
+def test_the_template_is_printed():
+    result = invoke("--template")
+    assert (result.exit_code, result.stdout) == (0, template())
+
+
+def test_it_is_written_into_the_run_and_says_what_is_missing(root):
+    result = invoke(root=root)
+    assert result.exit_code == 0
+    lines = result.stdout.splitlines()
+    assert "lines have a value" in lines[0]
+    assert lines[1] == "missing, the most useful first:"
+    path = next(root.glob("*/dossier.zip"))
+    assert lines[-1] == str(path)
+    assert invoke("--verify", path).exit_code == 0
+    path.unlink()
+
+
+def test_a_declaration_fills_lines(root, tmp_path):
+    (tmp_path / "declare.yaml").write_text("platform: {inlet_c: 21}\nnotes: cold room\n")
+    result = invoke("latest", "--declare", tmp_path / "declare.yaml", "--output", tmp_path / "out", root=root)
+    assert result.exit_code == 0
+    assert made.lines_of(made.members(tmp_path / "out"))["platform.inlet"]["value"] == "21"
+    (tmp_path / "declare.yaml").write_text("platform: {inlt_c: 21}\n")
+    result = invoke("--declare", tmp_path / "declare.yaml", root=root)
+    assert result.exit_code == 2
+    assert (
+        "declare.yaml:1: platform.inlt_c: found the key inlt_c; expected a known key: platform.inlet_c" in result.stderr
+    )
+
+
+def test_verify_says_whole_or_what_is_wrong(packed, tmp_path):
+    result = invoke("--verify", packed)
+    assert result.exit_code == 0
+    assert "every checksum right, no line missing or empty" in result.stdout
+    shutil.copy(packed, tmp_path / "d.zip")
+    with zipfile.ZipFile(tmp_path / "d.zip", "a") as archive:
+        archive.writestr("added\x1b[31m.txt", "x")
+    result = invoke("--verify", tmp_path / "d.zip")
+    assert result.exit_code == 2  # a name with a control character is refused
+    shutil.copy(packed, tmp_path / "e.zip")
+    with zipfile.ZipFile(tmp_path / "e.zip", "a") as archive:
+        archive.writestr("added.txt", "x")
+    result = invoke("--verify", tmp_path / "e.zip")
+    assert result.exit_code == 1
+    assert result.stdout.splitlines()[0] == "added.txt: not in SHA256SUMS"
+    assert "not whole: 1 problems" in result.stdout
+    assert invoke("--verify", tmp_path / "none.zip").exit_code == 2
+
+
+def test_diff_names_what_differs(packed, root, tmp_path):
+    assert "no setting, environment or method field differs" in invoke("--diff", packed, packed).stdout
+    (tmp_path / "declare.yaml").write_text("platform: {psu_w: 1600}\n")
+    assert invoke("--declare", tmp_path / "declare.yaml", "-o", tmp_path / "b.zip", root=root).exit_code == 0
+    result = invoke("--diff", packed, tmp_path / "b.zip")
+    assert (result.exit_code, result.stdout) == (0, "platform.psu_w: unknown | 1,600\n1 fields differ\n")
+
+
+def test_one_thing_at_a_time(packed):
+    result = invoke("--template", "--verify", packed)
+    assert result.exit_code == 2
+    assert "expected one at a time" in result.stderr
+
+
+def test_a_place_that_cannot_be_written_is_said(root, tmp_path):
+    result = invoke("-o", tmp_path / "missing" / "d.zip", root=root)
+    assert (result.exit_code, "found no directory" in result.stderr) == (2, True)

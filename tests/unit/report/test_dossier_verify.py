@@ -1,0 +1,154 @@
+"""Verifying finds every tampering and follows no path out; differences are named field by field."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import zipfile
+
+import pytest
+
+from rtxscale.errors import BadInput
+from rtxscale.report.dossier_diff import Difference, differences
+from rtxscale.report.dossier_verify import opened, problems, read_dossier
+from rtxscale.spec.declare import parse_declaration
+
+from . import made_dossiers as made
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        made.without_charts(patch)
+        root = tmp_path_factory.mktemp("verify")
+        return made.written(made.golden_run(root), root / "d.zip")
+
+
+def packed(path, files):
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+    return path
+
+
+def resealed(files):
+    """The same files with checksums that fit."""
+    others = {name: content for name, content in files.items() if name != "SHA256SUMS"}
+    sums = "".join(f"{hashlib.sha256(content).hexdigest()}  {name}\n" for name, content in sorted(others.items()))
+    return {**others, "SHA256SUMS": sums.encode()}
+
+
+def found_in(path):
+    with opened(path) as dossier:
+        return problems(dossier, read_dossier(dossier))
+
+
+def with_data(files, change):
+    data = made.data_of(files)
+    change(data)
+    return resealed({**files, "dossier.json": json.dumps(data).encode()})
+
+
+def test_a_whole_dossier_is_whole_packed_or_not(files, tmp_path):
+    assert found_in(packed(tmp_path / "d.zip", files)) == []
+    with zipfile.ZipFile(tmp_path / "d.zip") as archive:
+        archive.extractall(tmp_path / "folder")
+    assert found_in(tmp_path / "folder") == []
+
+
+def test_every_tampering_is_found(files, tmp_path):
+    table = "tables/trials.parquet"
+    cases = {
+        "changed": ({**files, table: files[table] + b"x"}, f"{table}: its content is not what SHA256SUMS says"),
+        "missing": ({n: c for n, c in files.items() if n != table}, f"{table}: in SHA256SUMS, but missing"),
+        "added": ({**files, "extra.txt": b"x"}, "extra.txt: not in SHA256SUMS"),
+        "no sums": ({n: c for n, c in files.items() if n != "SHA256SUMS"}, "SHA256SUMS: missing"),
+        "bad sums": ({**files, "SHA256SUMS": files["SHA256SUMS"] + b"oops\n"}, "found 'oops'"),
+        "line gone": (with_data(files, lambda d: d["lines"].pop(3)), "dossier.json: platform.board: missing"),
+        "line twice": (with_data(files, lambda d: d["lines"].append(d["lines"][0])), "platform.gpu: there 2 times"),
+        "empty": (with_data(files, lambda d: d["lines"][0].update(value=" ")), "platform.gpu: value is empty"),
+        "by nobody": (with_data(files, lambda d: d["lines"][0].update(declared_by="nobody")), "declared by 'nobody'"),
+        "status": (with_data(files, lambda d: d["lines"][0].update(status="fine")), "status is 'fine'"),
+        "no lines": (with_data(files, lambda d: d.update(lines=3)), "expected a list of lines"),
+    }
+    for number, (spoilt, words) in enumerate(cases.values()):
+        found = found_in(packed(tmp_path / f"{number}.zip", spoilt))
+        assert any(words in problem for problem in found), (words, found)
+
+
+@pytest.mark.parametrize(
+    "name", ["../evil", "/etc/evil", "a/../../evil", "C:/evil", "..\\evil", "a\\b", "dossier.json/../../x", "a\x00b"]
+)
+def test_paths_that_lead_out_are_refused_before_anything_is_read(files, tmp_path, name):
+    packed(tmp_path / "d.zip", files)
+    with zipfile.ZipFile(tmp_path / "d.zip", "a") as archive:
+        entry = zipfile.ZipInfo("placeholder")
+        entry.filename = name
+        archive.writestr(entry, "x")
+    if "\x00" in name:  # zipfile itself cuts the name there
+        return
+    with pytest.raises(BadInput, match="leads out of the folder"), opened(tmp_path / "d.zip"):
+        pass
+    assert sorted(path.name for path in tmp_path.parent.rglob("evil")) == []
+
+
+def test_links_and_doubled_names_are_refused(files, tmp_path):
+    link = zipfile.ZipInfo("link")
+    link.external_attr = 0o120777 << 16
+    packed(tmp_path / "link.zip", files)
+    with zipfile.ZipFile(tmp_path / "link.zip", "a") as archive:
+        archive.writestr(link, "/etc/passwd")
+    packed(tmp_path / "twice.zip", files)
+    with zipfile.ZipFile(tmp_path / "twice.zip", "a") as archive, pytest.warns(UserWarning, match="Duplicate"):
+        archive.writestr("dossier.json", "{}")
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / "dossier.json").symlink_to("/etc/passwd")
+    for path, words in (
+        (tmp_path / "link.zip", "a link"),
+        (tmp_path / "twice.zip", "a name twice"),
+        (folder, "a link"),
+    ):
+        with pytest.raises(BadInput, match=words), opened(path):
+            pass
+
+
+def test_what_is_no_dossier_is_said(files, tmp_path):
+    (tmp_path / "text.zip").write_text("no zip")
+    packed(tmp_path / "other.zip", {"a.txt": b"x"})
+    packed(tmp_path / "json.zip", {"dossier.json": b"[" * 100_000})
+    packed(tmp_path / "mark.zip", {"dossier.json": b'{"a": 1}'})
+    packed(tmp_path / "newer.zip", with_data(files, lambda d: d.update(schema_version=99)))
+    cases = {
+        "text": "found no ZIP that can be read",
+        "other": "found no dossier.json",
+        "json": "not JSON",
+        "mark": 'found no "rtxscale": "dossier"',
+        "newer": "found schema 99; this rtxscale reads up to 1",
+        "gone": "found no ZIP that can be read",
+    }
+    for name, words in cases.items():
+        with pytest.raises(BadInput, match=words), opened(tmp_path / f"{name}.zip") as dossier:
+            read_dossier(dossier)
+
+
+def test_differences_are_named_field_by_field(files, tmp_path, monkeypatch):
+    made.without_charts(monkeypatch)
+    monkeypatch.setitem(made.SOFTWARE, "driver", "590.48.01")
+    text = (made.ROOT / "sweeps" / "nccl.yaml").read_text().replace("window_s: 2", "window_s: 5")
+    other = parse_declaration("platform: {cooler: liquid}\n", "d.yaml")
+    theirs = made.written(made.golden_run(tmp_path / "b", text), tmp_path / "b.zip", declaration=other)
+    theirs["requirements.lock"] = theirs["requirements.lock"].replace(
+        b"polars==2.1.0\n", b"polars==2.2.0\nray==2.60.0\n"
+    )
+    packed(tmp_path / "b.zip", resealed(theirs))
+    with opened(packed(tmp_path / "a.zip", files)) as a, opened(tmp_path / "b.zip") as b:
+        found = differences(a, b)
+        assert differences(a, a) == []
+    assert found == [
+        Difference(field="platform.cooler", a="unknown", b="liquid"),
+        Difference(field="software.driver", a="580.159.04", b="590.48.01"),
+        Difference(field="sweep.measure.window_s", a="2.0", b="5.0"),
+        Difference(field="package polars", a="2.1.0", b="2.2.0"),
+        Difference(field="package ray", a="not there", b="2.60.0"),
+    ]
