@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from rtxscale.results.read import Run
-    from rtxscale.spec.cell import Trial
+    from rtxscale.spec.cell import Planted, Trial
 
 NAMED = 5
 """Most trial ids named in an error."""
@@ -97,7 +97,7 @@ def planned_trial(row: dict[str, Any]) -> Trial:
 
     try:
         cell = Cell.model_validate_json(row["cell_json"] or "")
-        planned = {name: row[name] for name in ("visit", "repeat", "slot") if row[name] is not None}
+        planned = {name: row[name] for name in ("visit", "repeat", "slot", "stage") if row[name] is not None}
         return Trial(cell=cell, **planned)
     except ValueError as error:
         raise ResultsError(
@@ -128,14 +128,31 @@ def summary(row: dict[str, Any], planned: Trial, attestation: pl.DataFrame) -> l
     return lines
 
 
+def planted_words(planted: Planted) -> str:
+    """What a check has planted in the cell, in words; empty where nothing is.
+
+    >>> from rtxscale.spec.cell import Planted
+    >>> planted_words(Planted(delay_ms=2.5, delay_rank=1)), planted_words(Planted(arm="a01")), planted_words(Planted())
+    ('2.5 ms added to every step of rank 1', 'arm a01, which changes nothing', '')
+    """
+    words = [f"arm {planted.arm}, which changes nothing"] if planted.arm else []
+    if planted.delay_ms:
+        where = "every rank" if planted.delay_rank is None else f"rank {planted.delay_rank}"
+        words.append(f"{planted.delay_ms:g} ms added to every step of {where}")
+    return "; ".join(words)
+
+
 def _facts(row: dict[str, Any], planned: Trial) -> Iterator[tuple[str, str]]:
     from rtxscale.report.numbers import number, throughput_unit
     from rtxscale.spec.cell import as_text
 
     axes = json.loads(row["axes_json"] or "{}")
     yield "asked", ", ".join(f"{path} {as_text(value)}" for path, value in axes.items()) or planned.cell.canonical()
+    if planted := planted_words(planned.cell.planted):
+        yield "planted", planted
     yield "workload", f"{row['workload']}, batch {row['batch_per_gpu']} per worker, {row['precision']}"
-    yield "place", f"visit {row['visit']}, repeat {row['repeat']}, session {row['session_id']}"
+    stage = "" if planned.stage == "sweep" else f"{planned.stage}, "
+    yield "place", f"{stage}visit {row['visit']}, repeat {row['repeat']}, session {row['session_id']}"
     if row["message"]:
         yield "message", str(row["message"])
     if row["throughput_per_s"] is not None:

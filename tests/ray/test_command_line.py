@@ -154,7 +154,7 @@ def test_ctrl_c_while_a_session_starts_ends_it_cleanly(own_home, tmp_path):
 
 def test_another_terminal_sees_the_sweep_and_ends_it_after_its_trial(own_home, tmp_path):
     results = tmp_path / "results"
-    command = Command(own_home, sweep_file(tmp_path, "asked", gpus="[1]", buckets="[25, 1]", window_s=2), results)
+    command = Command(own_home, sweep_file(tmp_path, "asked", gpus="[1, 2]", window_s=2), results)
     command.until("results: ")
     (run_dir,) = results.iterdir()
     wait_for(lambda: (run_dir / "live.json").exists(), 60, "the state")
