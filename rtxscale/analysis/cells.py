@@ -97,12 +97,13 @@ def cell_table(counted: pl.DataFrame, measured: Replicates, declared_axes: Itera
 
 
 def _facts(counted: pl.DataFrame) -> pl.DataFrame:
-    first = ("cell_json", "workload", "gpus", "batch_per_gpu", "global_batch", "work_unit", "study", "device")
+    first = ("cell_json", "gpus", "batch_per_gpu", "global_batch", "work_unit", "study", "device")
     return (
         counted.sort("trial_id")
         .group_by("cell_id", maintain_order=True)
         .agg(
             *(pl.col(name).drop_nulls().first() for name in first),
+            pl.col("workload").drop_nulls().first().fill_null("an unnamed workload"),
             pl.len().alias("trials"),
             pl.col("visit").n_unique().alias("sessions"),
             pl.col("step_time_p50_s").mean(),
@@ -130,6 +131,17 @@ def _moments(measured: Replicates) -> pl.DataFrame:
         series("throughput_low", interval.low),
         series("throughput_high", interval.high),
     )
+
+
+def revalued(frame: pl.DataFrame, measured: Replicates) -> pl.DataFrame:
+    """The cells of `CellTable.frame` with another quantity where throughput stands, such as work per joule.
+
+    `measured` are the replicates of that quantity: `replicates` of trials that have it as `throughput_per_s`. What
+    compares throughputs then compares it.
+    """
+    moments = _moments(measured)
+    kept = frame.drop([name for name in moments.columns if name != "cell_id"])
+    return kept.join(moments, on="cell_id", how="left", maintain_order="left")
 
 
 def _setting_columns(settings: dict[str, Settings], cells: list[str], axes: tuple[str, ...]) -> list[pl.Series]:

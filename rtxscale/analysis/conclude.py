@@ -14,34 +14,57 @@ from rtxscale.analysis.bandwidth import bandwidth_table
 from rtxscale.analysis.best import best_table
 from rtxscale.analysis.cells import cell_table, replicates
 from rtxscale.analysis.conclusions import Conclusions
-from rtxscale.analysis.counted import counted_trials, outcome_table, settled_trials
+from rtxscale.analysis.confirmed import confirmation_remarks, confirmed_table, with_confirmation
+from rtxscale.analysis.counted import counted_trials, of_stage, outcome_table, settled_trials
+from rtxscale.analysis.drift import drift_table, sentinel_table
 from rtxscale.analysis.effects import effect_table
 from rtxscale.analysis.efficiency import efficiency_table
-from rtxscale.analysis.flags import flagged
+from rtxscale.analysis.flags import flagged, with_drift
 from rtxscale.analysis.headline import headline
+from rtxscale.analysis.interpret import Measured, interpreted
 from rtxscale.analysis.remarks import Evidence, remarks
 from rtxscale.results.read import Run
+from rtxscale.spec.declare import Price
 
 
-def conclude(run: Run) -> Conclusions:
-    """What a run says. Works on any run, also one that is empty, unfinished or failed altogether."""
-    trials, collectives, attestation = (run.frame(name).collect() for name in ("trials", "collectives", "attestation"))
-    return conclude_tables(flagged(trials, attestation), collectives, axes=run.manifest["axes"])
+def conclude(run: Run, *, price: Price | None = None) -> Conclusions:
+    """What a run says. Works on any run, also one that is empty, unfinished or failed altogether.
+
+    `price` is what somebody declared to be really billed; without one there is no cost.
+    """
+    names = ("trials", "collectives", "attestation", "environment")
+    trials, collectives, attestation, environment = (run.frame(name).collect() for name in names)
+    settled = flagged(trials, attestation, environment)
+    axes = run.manifest["axes"]
+    telemetry = run.frame("telemetry")
+    return conclude_tables(settled, collectives, axes=axes, attestation=attestation, price=price, telemetry=telemetry)
 
 
 def conclude_tables(
-    trials: pl.DataFrame, collectives: pl.DataFrame, *, axes: Mapping[str, Sequence[Any]]
+    trials: pl.DataFrame,
+    collectives: pl.DataFrame,
+    *,
+    axes: Mapping[str, Sequence[Any]],
+    attestation: pl.DataFrame | None = None,
+    price: Price | None = None,
+    telemetry: pl.LazyFrame | None = None,
 ) -> Conclusions:
     """What these rows say; `axes` holds the values of each axis as written in the sweep."""
-    settled = settled_trials(trials)
+    every = settled_trials(trials)
+    sentinels = sentinel_table(every, collectives)
+    drift = drift_table(every, sentinels)
+    settled = with_drift(of_stage(every, "sweep"), drift)
     counted = counted_trials(settled)
     measured = replicates(counted)
     cells = cell_table(counted, measured, axes)
     efficiency = efficiency_table(cells.frame)
     best = best_table(cells.frame, measured)
+    confirming = of_stage(trials, "confirm")
+    confirmed = confirmed_table(confirming, cells.frame, measured, best)
     effects = effect_table(cells, measured, axes)
     bandwidth = bandwidth_table(collectives, counted, cells.frame)
-    outcomes = outcome_table(settled)
+    outcomes = outcome_table(every)
+    asked = outcomes.filter(pl.col("stage") == "sweep")
     evidence = Evidence(
         settled=settled,
         counted=counted,
@@ -49,16 +72,31 @@ def conclude_tables(
         cells=cells,
         efficiency=efficiency,
         effects=effects,
+        drift=drift,
         axes=axes,
     )
-    return Conclusions(
-        headline=headline(cells.frame, efficiency, best, bandwidth, outcomes),
+    conclusions = Conclusions(
+        headline=headline(cells.frame, efficiency, best, confirmed, bandwidth, asked),
         device="cpu" if set(counted["device"].drop_nulls()) == {"cpu"} else "cuda",
-        remarks=remarks(evidence),
+        remarks=(*confirmation_remarks(confirming, confirmed, best), *remarks(evidence)),
         cells=cells.shown(),
         efficiency=efficiency,
-        best=best,
+        best=with_confirmation(best, confirmed),
+        confirmed=confirmed,
         effects=effects,
         bandwidth=bandwidth,
+        drift=drift,
+        sentinels=sentinels,
         outcomes=outcomes,
     )
+    found = Measured(
+        counted=counted,
+        cells=cells,
+        replicates=measured,
+        collectives=collectives,
+        attestation=attestation,
+        axes=axes,
+        price=price,
+        telemetry=telemetry,
+    )
+    return interpreted(conclusions, found)

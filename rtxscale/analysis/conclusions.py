@@ -12,6 +12,14 @@ import polars as pl
 
 NEEDS_VISITS = "needs >= 2 visits"
 """In a note or verdict: one visit gives no interval."""
+WITHIN, DRIFTING, NEEDS_SENTINELS = "within", "drifting", "needs >= 2 sentinels"
+"""Verdicts on a session's drift; the second one is also the flag of its trials."""
+
+UNCONFIRMED = "unconfirmed"
+"""In a verdict: measured while it was selected, which flatters the best of many."""
+
+CONFIRMED_FASTER, CONFIRMED_SLOWER, NOT_CONFIRMED = "confirmed faster", "confirmed slower", "not confirmed"
+"""Verdicts of a confirmation; `NEEDS_VISITS` is the fourth."""
 
 CELLS: dict[str, pl.DataType] = {
     "cell_id": pl.String(),
@@ -52,19 +60,97 @@ EFFICIENCY: dict[str, pl.DataType] = {
     "efficiency_high": pl.Float64(),
     "extra_gpu": pl.Float64(),  # (S-1)/(N/N0-1); null at N0
     "note": pl.String(),  # "relative to 2 GPUs", "superlinear: ...", "needs >= 2 visits"
+    "sm_clock_mhz": pl.Float64(),  # mean of trials without a slowdown
+    "equal_clocks": pl.Float64(),  # efficiency of throughput per SM clock, trials without a slowdown
+    "equal_clocks_low": pl.Float64(),
+    "equal_clocks_high": pl.Float64(),
+}
+
+THROTTLING: dict[str, pl.DataType] = {
+    "cell_id": pl.String(),
+    "label": pl.String(),
+    "gpus": pl.Int64(),
+    "is_default": pl.Boolean(),
+    "reason": pl.String(),  # clock event reason, as NVML names it
+    "share": pl.Float64(),  # of the window's samples of the used GPUs in which it was active, mean over trials
+    "most": pl.Float64(),  # the largest share of any trial
+    "trials": pl.Int64(),
+}
+
+SANITY: dict[str, pl.DataType] = {
+    "rule": pl.String(),
+    "cell_id": pl.String(),
+    "gpus": pl.Int64(),
+    "status": pl.String(),  # as expected, outside, or context: the rule's conditions are not met
+    "found": pl.Float64(),
+    "expected_low": pl.Float64(),
+    "expected_high": pl.Float64(),
+    "words": pl.String(),
+    "expectation": pl.String(),
+    "conditions": pl.String(),
+    "source": pl.String(),
+}
+
+MFU: dict[str, pl.DataType] = {
+    "cell_id": pl.String(),
+    "label": pl.String(),
+    "gpus": pl.Int64(),
+    "is_default": pl.Boolean(),
+    "device_name": pl.String(),
+    "precision": pl.String(),
+    "flops_per_work": pl.Float64(),  # FLOP, without recomputation
+    "peak_tflops": pl.Float64(),  # documented dense peak of one card with fp32 accumulation
+    "mfu": pl.Float64(),
+    "mfu_low": pl.Float64(),
+    "mfu_high": pl.Float64(),
+    "note": pl.String(),  # why there is none
+    "source": pl.String(),  # of the peak
+}
+
+CARDS: dict[str, pl.DataType] = {
+    "cell_id": pl.String(),  # of the 1-GPU baseline
+    "label": pl.String(),
+    "slot": pl.Int64(),
+    "uuid": pl.String(),
+    "device_name": pl.String(),
+    "work_unit": pl.String(),
+    "throughput_per_s": pl.Float64(),
+    "throughput_low": pl.Float64(),
+    "throughput_high": pl.Float64(),
+    "visits": pl.Int64(),
+    "of_fastest": pl.Float64(),  # throughput / that of the fastest card
+    "sm_clock_mhz": pl.Float64(),
+    "power_w": pl.Float64(),
+    "temperature_max_c": pl.Float64(),
 }
 
 BEST: dict[str, pl.DataType] = {
     "gpus": pl.Int64(),
     "curve": pl.String(),
     "cell_id": pl.String(),
+    "default_cell_id": pl.String(),  # null where the default cell has no result
     "label": pl.String(),
     "throughput_per_s": pl.Float64(),
     "default_throughput_per_s": pl.Float64(),
     "gain": pl.Float64(),  # selected, not confirmed: best / default - 1, over the visits that have both
     "gain_low": pl.Float64(),
     "gain_high": pl.Float64(),
-    "verdict": pl.String(),  # "faster than the default (unconfirmed)", "not separable from the default", ...
+    "verdict": pl.String(),  # "measured faster ... (unconfirmed)", "not separable ...", "confirmed faster", ...
+}
+
+CONFIRMED: dict[str, pl.DataType] = {
+    "gpus": pl.Int64(),
+    "curve": pl.String(),
+    "cell_id": pl.String(),  # as selected when it was first confirmed
+    "default_cell_id": pl.String(),
+    "label": pl.String(),
+    "visits": pl.Int64(),  # sessions of the confirmation that have both; none counts 0
+    "gain": pl.Float64(),  # selected / default - 1, over the confirmation's sessions alone
+    "gain_low": pl.Float64(),
+    "gain_high": pl.Float64(),
+    "p_holm": pl.Float64(),  # over all confirmed cells of the run
+    "selected_gain": pl.Float64(),  # the same ratio in the sweep that selected the cell: too high on average
+    "verdict": pl.String(),  # confirmed faster, confirmed slower, not confirmed, needs >= 2 visits
 }
 
 EFFECTS: dict[str, pl.DataType] = {
@@ -82,6 +168,58 @@ EFFECTS: dict[str, pl.DataType] = {
     "verdict": pl.String(),  # faster, slower, not separable, needs >= 2 visits
 }
 
+INTERACTIONS: dict[str, pl.DataType] = {
+    "axis": pl.String(),
+    "value": pl.String(),
+    "reference": pl.String(),
+    "other_axis": pl.String(),
+    "other_value": pl.String(),
+    "other_reference": pl.String(),
+    "gpus": pl.Int64(),
+    "quads": pl.Int64(),  # sets of four otherwise equal cells, in every visit
+    "quads_left_out": pl.Int64(),  # sets that some visit lacks
+    "sessions": pl.Int64(),
+    "ratio": pl.Float64(),  # effect of value with other_value / effect of value with other_reference; 1 is none
+    "ratio_low": pl.Float64(),
+    "ratio_high": pl.Float64(),
+    "p_holm": pl.Float64(),
+    "verdict": pl.String(),  # "together more than apart", "together less than apart", not separable, needs >= 2 visits
+}
+
+OBJECTIVES: dict[str, pl.DataType] = {
+    "gpus": pl.Int64(),
+    "curve": pl.String(),
+    "objective": pl.String(),  # throughput, perf/W, perf/money
+    "cell_id": pl.String(),
+    "label": pl.String(),
+    "value": pl.Float64(),
+    "unit": pl.String(),  # such as images/s, images/J or images/EUR
+    "default_value": pl.Float64(),
+    "gain": pl.Float64(),  # selected, not confirmed
+    "gain_low": pl.Float64(),
+    "gain_high": pl.Float64(),
+    "verdict": pl.String(),
+}
+
+COST: dict[str, pl.DataType] = {
+    "cell_id": pl.String(),
+    "label": pl.String(),
+    "gpus": pl.Int64(),
+    "is_default": pl.Boolean(),
+    "unit": pl.String(),  # of work: image, token
+    "throughput_per_s": pl.Float64(),
+    "power_w": pl.Float64(),  # of the used GPUs together
+    "energy_per_work_j": pl.Float64(),  # J per unit of work, GPU-only, geometric mean over visits
+    "energy_per_work_low": pl.Float64(),
+    "energy_per_work_high": pl.Float64(),
+    "work_per_j": pl.Float64(),  # perf/W: work per second and watt
+    "currency": pl.String(),
+    "work_per_money": pl.Float64(),  # from a declared price only
+    "work_per_money_low": pl.Float64(),
+    "work_per_money_high": pl.Float64(),
+    "note": pl.String(),  # why a number is missing
+}
+
 BANDWIDTH: dict[str, pl.DataType] = {
     "cell_id": pl.String(),
     "label": pl.String(),
@@ -96,7 +234,58 @@ BANDWIDTH: dict[str, pl.DataType] = {
     "busbw_high": pl.Float64(),
 }
 
+FITS: dict[str, pl.DataType] = {
+    "law": pl.String(),  # Karp-Flatt, Amdahl, USL (strong); Gustafson (weak); alpha-beta (collectives)
+    "curve": pl.String(),
+    "series": pl.String(),  # of the curve; the cell's label for a collective
+    "is_default": pl.Boolean(),
+    "cell_id": pl.String(),  # where the number belongs to one cell
+    "gpus": pl.Int64(),
+    "operation": pl.String(),
+    "algorithm": pl.String(),  # as seen in NCCL's log, else as asked
+    "protocol": pl.String(),
+    "parameter": pl.String(),  # serial share, contention, coherency, latency, bus bandwidth
+    "unit": pl.String(),
+    "value": pl.Float64(),  # null where there is no fit; `note` says why
+    "low": pl.Float64(),
+    "high": pl.Float64(),
+    "sizes": pl.Int64(),  # distinct GPU counts or message sizes
+    "points": pl.Int64(),
+    "scatter": pl.Float64(),  # relative standard deviation of the points from the law
+    "note": pl.String(),
+    "source": pl.String(),
+}
+
+DRIFT: dict[str, pl.DataType] = {
+    "session_id": pl.String(),
+    "gpus": pl.Int64(),
+    "visit": pl.Int64(),
+    "sentinels": pl.Int64(),  # that count
+    "minutes": pl.Float64(),  # from the first to the last of them
+    "drift": pl.Float64(),  # last / first - 1
+    "spread": pl.Float64(),  # largest / smallest - 1
+    "threshold": pl.Float64(),  # of the spread
+    "verdict": pl.String(),  # within, drifting, needs >= 2 sentinels
+}
+"""Sessions with sentinels, in the order they began."""
+
+SENTINELS: dict[str, pl.DataType] = {
+    "session_id": pl.String(),
+    "gpus": pl.Int64(),
+    "visit": pl.Int64(),
+    "trial_id": pl.String(),
+    "cell_id": pl.String(),
+    "place": pl.Int64(),  # 1 start, 2 middle, 3 end, as planned
+    "minutes": pl.Float64(),  # since the session's first sentinel
+    "quantity": pl.String(),  # throughput, or which bus bandwidth
+    "value": pl.Float64(),
+    "unit": pl.String(),  # work unit of a throughput, GB/s of a bandwidth
+    "change": pl.Float64(),  # value / mean of the session's sentinels - 1
+}
+"""Sentinels that count, in order of time within each session."""
+
 OUTCOMES: dict[str, pl.DataType] = {
+    "stage": pl.String(),  # what the trials were measured for: sweep, sentinel, confirm
     "outcome": pl.String(),
     "trials": pl.Int64(),
     "example": pl.String(),  # a trial id
@@ -117,6 +306,17 @@ class Conclusions:
     cells: pl.DataFrame
     efficiency: pl.DataFrame
     best: pl.DataFrame
+    confirmed: pl.DataFrame
     effects: pl.DataFrame
     bandwidth: pl.DataFrame
+    fits: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=FITS))
+    interactions: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=INTERACTIONS))
+    objectives: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=OBJECTIVES))
+    cost: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=COST))
+    throttling: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=THROTTLING))
+    cards: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=CARDS))
+    sanity: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=SANITY))
+    mfu: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=MFU))
+    drift: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=DRIFT))
+    sentinels: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=SENTINELS))
     outcomes: pl.DataFrame

@@ -37,7 +37,7 @@ def effect_table(cells: CellTable, measured: Replicates, axes: Mapping[str, Sequ
         series("ratio", test.ratio),
         series("ratio_low", test.low),
         series("ratio_high", test.high),
-        series("p_holm", _holm_by(effects["gpus"].to_numpy(), test.p_value)),
+        series("p_holm", holm_by(effects["gpus"].to_numpy(), test.p_value)),
         sessions="visits",
     ).with_columns(verdict=_verdict())
     return shaped(_ordered(effects, cells.axes, axes), EFFECTS)
@@ -81,7 +81,8 @@ def compared_cells(cells: CellTable, axis: str, written: Sequence[Any]) -> pl.Da
     return pairs.with_columns(axis=pl.lit(axis), reference=pl.lit(reference)).select(_NO_PAIRS.columns)
 
 
-def _holm_by(family: np.ndarray, p_values: np.ndarray) -> np.ndarray:
+def holm_by(family: np.ndarray, p_values: np.ndarray) -> np.ndarray:
+    """P-values adjusted by Holm within each family; rows of one family have the same value of `family`."""
     adjusted = np.full(p_values.shape, np.nan)
     for member in np.unique(family):
         adjusted[family == member] = holm(p_values[family == member])

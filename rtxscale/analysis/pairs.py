@@ -7,10 +7,15 @@ over other pairs is another quantity. Called by `analysis.effects` and `analysis
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import polars as pl
 
 from rtxscale.analysis.cells import Replicates
 from rtxscale.analysis.frames import over_visits
+
+PAIR = {"cell_id": 1, "reference_id": -1}
+"""Columns of a pair, each with the sign of its logarithm."""
 
 
 def paired_moments(pairs: pl.DataFrame, question: list[str], measured: Replicates) -> pl.DataFrame:
@@ -19,15 +24,22 @@ def paired_moments(pairs: pl.DataFrame, question: list[str], measured: Replicate
     `pairs` has the columns of `question`, `cell_id` and `reference_id`. Result: `question`, `log_mean`, `log_var`,
     `visits`, `pairs` and `pairs_left_out`, the pairs that some visit lacks.
     """
-    key = list(dict.fromkeys([*question, "cell_id", "reference_id"]))
-    shared = _differences(pairs, measured.sessions, ["visit", "session_id"])
+    return contrast_moments(pairs, question, measured, PAIR)
+
+
+def contrast_moments(
+    contrasts: pl.DataFrame, question: list[str], measured: Replicates, signs: Mapping[str, int]
+) -> pl.DataFrame:
+    """Like `paired_moments` for any sum of signed logarithms; `signs` holds the columns of cells and their signs."""
+    key = list(dict.fromkeys([*question, *signs]))
+    shared = _differences(contrasts, measured.sessions, ["visit", "session_id"], signs)
     shared = shared.group_by([*key, "visit"], maintain_order=True).agg(pl.col("difference").mean())
-    apart = _differences(pairs, measured.visits, ["visit"]).join(shared, on=[*key, "visit"], how="anti")
+    apart = _differences(contrasts, measured.visits, ["visit"], signs).join(shared, on=[*key, "visit"], how="anti")
     differences = pl.concat([shared, apart.select(shared.columns)]).sort([*key, "visit"])
     used = _balanced(differences, question, key)
     per_visit = used.group_by([*question, "visit"], maintain_order=True).agg(pl.col("difference").mean())
     moments = per_visit.group_by(question, maintain_order=True).agg(over_visits("difference"))
-    counts = _pair_count(used, question, "pairs").join(_pair_count(differences, question, "all"), on=question)
+    counts = _count(used, question, signs, "pairs").join(_count(differences, question, signs, "all"), on=question)
     counts = counts.with_columns(pairs_left_out=pl.col("all") - pl.col("pairs")).drop("all")
     return moments.join(counts, on=question, maintain_order="left")
 
@@ -43,13 +55,17 @@ def _balanced(differences: pl.DataFrame, question: list[str], key: list[str]) ->
     return counted.filter(used.otherwise(pl.col("visit") == pl.col("first_fullest"))).select(differences.columns)
 
 
-def _pair_count(differences: pl.DataFrame, question: list[str], name: str) -> pl.DataFrame:
-    pair = pl.struct("cell_id", "reference_id").n_unique().cast(pl.Int64)
-    return differences.group_by(question, maintain_order=True).agg(pair.alias(name))
+def _count(differences: pl.DataFrame, question: list[str], signs: Mapping[str, int], name: str) -> pl.DataFrame:
+    contrast = pl.struct(*signs).n_unique().cast(pl.Int64)
+    return differences.group_by(question, maintain_order=True).agg(contrast.alias(name))
 
 
-def _differences(pairs: pl.DataFrame, means: pl.DataFrame, within: list[str]) -> pl.DataFrame:
-    cell = means.select("cell_id", *within, "log")
-    reference = cell.rename({"cell_id": "reference_id", "log": "reference_log"})
-    joined = pairs.join(cell, on="cell_id").join(reference, on=["reference_id", *within])
-    return joined.with_columns(difference=pl.col("log") - pl.col("reference_log"))
+def _differences(
+    contrasts: pl.DataFrame, means: pl.DataFrame, within: list[str], signs: Mapping[str, int]
+) -> pl.DataFrame:
+    """The signed sum of logarithms of each contrast wherever all of its cells were measured together."""
+    joined = contrasts
+    for place, column in enumerate(signs):
+        logs = means.select(pl.col("cell_id").alias(column), *within, pl.col("log").alias(f"log:{column}"))
+        joined = joined.join(logs, on=[column, *(within if place else ())], maintain_order="left")
+    return joined.with_columns(difference=sum(sign * pl.col(f"log:{column}") for column, sign in signs.items()))

@@ -49,9 +49,9 @@ class Settings:
     values: Mapping[str, str | None]
     flat: Mapping[str, str] = field(default_factory=dict)
 
-    def other_than(self, axis: str) -> str:
-        """A key of all settings but this axis, GPU count and batch included."""
-        return _key((path, value) for path, value in self.flat.items() if path != axis)
+    def other_than(self, *axes: str) -> str:
+        """A key of all settings but these axes, GPU count and batch included."""
+        return _key((path, value) for path, value in self.flat.items() if path not in axes)
 
     def words(self, axes: Iterable[str]) -> list[str]:
         """These axes in words; what is left to NCCL or DDP is not mentioned."""

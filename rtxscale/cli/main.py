@@ -17,7 +17,23 @@ import typer
 from typer.core import TyperGroup
 
 import rtxscale
-from rtxscale.cli import explain, plan, report, runs, show, sweep
+from rtxscale.cli import (
+    compare,
+    confirm,
+    doctor,
+    dossier,
+    explain,
+    import_results,
+    plan,
+    report,
+    runs,
+    selftest,
+    show,
+    status,
+    stop,
+    sweep,
+    watch,
+)
 from rtxscale.errors import RtxscaleError
 
 INTERRUPTED = 130
@@ -129,7 +145,9 @@ def _options(
     pass
 
 
-for command in (plan, sweep, show, report, explain, runs):
+running = (doctor, plan, sweep, confirm, status, watch, stop)
+reading = (show, report, dossier, compare, import_results, explain, runs, selftest)
+for command in (*running, *reading):
     command.register(app)
 
 

@@ -64,10 +64,13 @@ def plan_json(plan: Plan, inventory: Inventory) -> dict[str, Any]:
     """The plan as JSON data.
 
     `sweep`: name, sweep_id, question, study. `device`, `hardware` (in words), `assumed`, `threads_per_worker`.
-    `cells`, `trials`: counts. `sessions`, in the order they run: session_id, gpus, slot, launcher, visit, and `trials`:
-    trial_id, cell_id, repeat, batch_per_gpu and global_batch (null without), axes (dotted path -> value).
+    `cells`, `trials`, `sentinels` (of the trials): counts. `sessions`, in the order they run: session_id, gpus, slot,
+    launcher, visit, and `trials`: trial_id, cell_id, stage, repeat, batch_per_gpu and global_batch (null without), axes
+    (dotted path -> value).
     `dropped`: axes, rule, reason. `notes`. `estimate`: wall_s, energy_wh (null when unknown), basis.
     """
+    from rtxscale.plan.order import count_sentinels
+
     return {
         "sweep": {
             "name": plan.sweep.name,
@@ -81,6 +84,7 @@ def plan_json(plan: Plan, inventory: Inventory) -> dict[str, Any]:
         "threads_per_worker": plan.threads_per_worker,
         "cells": count_cells(plan),
         "trials": len(plan.trials),
+        "sentinels": count_sentinels(plan.sessions),
         "sessions": list(_json_sessions(plan)),
         "dropped": [{"axes": drop.axes, "rule": drop.rule, "reason": drop.reason} for drop in plan.dropped],
         "notes": list(plan.notes),
@@ -104,6 +108,7 @@ def _json_sessions(plan: Plan) -> Iterator[dict[str, Any]]:
                 {
                     "trial_id": planned.trial_id,
                     "cell_id": cell_ids[id(cell)],
+                    "stage": planned.trial.stage,
                     "repeat": planned.trial.repeat,
                     "batch_per_gpu": getattr(cell.workload, "batch_per_gpu", None),
                     "global_batch": getattr(cell.workload, "global_batch", None),
@@ -135,9 +140,10 @@ def plan_lines(plan: Plan, inventory: Inventory) -> Iterator[str]:
         f"device {plan.device} ({place}), {counted(plan.threads_per_worker, 'thread')} per worker", "  "
     )
     yield ""
-    yield (
-        f"{counted(count_cells(plan), 'cell')}, {counted(len(plan.trials), 'trial')}, "
-        f"{counted(len(plan.sessions), 'session')} ({counted(sweep.visits, 'visit')}, order {sweep.order})"
+    yield from _wrapped(
+        f"{counted(count_cells(plan), 'cell')}, {_trials(plan)}, {counted(len(plan.sessions), 'session')} "
+        f"({counted(sweep.visits, 'visit')}, order {sweep.order})",
+        "  ",
     )
     yield ""
     yield from _session_table(plan)
@@ -149,6 +155,15 @@ def plan_lines(plan: Plan, inventory: Inventory) -> Iterator[str]:
             yield from _wrapped(f"- {note}", "  ")
     yield ""
     yield from _estimate_lines(plan)
+
+
+def _trials(plan: Plan) -> str:
+    """Number of trials, and how many of them are sentinels."""
+    from rtxscale.plan.order import count_sentinels
+
+    sentinels = count_sentinels(plan.sessions)
+    among = f" ({counted(sentinels, 'sentinel')} among them)" if sentinels else ""
+    return counted(len(plan.trials), "trial") + among
 
 
 def _session_table(plan: Plan) -> Iterator[str]:

@@ -85,7 +85,9 @@ def selftest(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the verdicts as JSON, all else on stderr.")] = False,
 ) -> None:
-    """Check the instrument: equal cells, planted delays, fresh processes, launchers, bandwidth, energy.
+    """Check the instrument on cases whose answer is known.
+
+    Equal cells, planted delays, fresh processes, launchers, bandwidth, energy.
 
     The full form needs GPUs; without one a reduced form shows that the checks work. Exits with 0 where nothing failed,
     1 where a check failed, 3 where something is left to measure.

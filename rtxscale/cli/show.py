@@ -16,9 +16,21 @@ if TYPE_CHECKING:
 
     from rtxscale.analysis.conclusions import Conclusions
     from rtxscale.results.read import Run
+    from rtxscale.spec.declare import Price
 
-CONCLUDED = ("cells", "efficiency", "best", "effects", "bandwidth", "outcomes")
+CONCLUDED = (
+    *("cells", "efficiency", "best", "confirmed", "effects", "bandwidth", "fits", "drift", "sentinels", "outcomes"),
+    *("interactions", "objectives", "cost", "throttling", "cards", "sanity", "mfu"),
+)
 RunArgument = Annotated[str, typer.Argument(help="A run's directory, its name, or latest.", metavar="[RUN]")]
+DeclareOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--declare",
+        metavar="FILE",
+        help="A declaration whose price is the one really billed: as `rtxscale dossier` writes it.",
+    ),
+]
 ResultsOption = Annotated[
     Path | None, typer.Option(help="Where runs are kept; else $RTXSCALE_RESULTS, else ~/rtxscale-results.")
 ]
@@ -36,6 +48,7 @@ def show(
     csv: Annotated[
         str | None, typer.Option(metavar="TABLE", help="Print one table as CSV: of the conclusions or of the results.")
     ] = None,
+    declare: DeclareOption = None,
 ) -> None:
     """Show what a run says.
 
@@ -47,11 +60,12 @@ def show(
     if as_json and csv is not None:
         raise BadInput("--json, --csv: found both; expected one of them")
     opened = open_run(run, results)
+    price = declared_price(declare)
     if csv is not None:
-        text = csv_text(opened, csv)
+        text = csv_text(opened, csv, price)
         sys.stdout.write(printable(text) if sys.stdout.isatty() else text)
         return
-    conclusions = conclude(opened)
+    conclusions = conclude(opened, price=price)
     if as_json:
         print(json.dumps(as_data(opened, conclusions), indent=2, allow_nan=False))
         return
@@ -59,6 +73,17 @@ def show(
 
     print(printable(f"{opened.run_dir}\n"))
     show_conclusions(conclusions, stream=sys.stdout)
+
+
+def declared_price(path: Path | None) -> Price | None:
+    """The price section of a declaration; None without one.
+
+    Raises:
+        SpecError: the file is wrong.
+    """
+    from rtxscale.spec.declare import load_declaration
+
+    return None if path is None else load_declaration(path).price
 
 
 def open_run(text: str, results: Path | None) -> Run:
@@ -88,7 +113,7 @@ def as_data(run: Run, conclusions: Conclusions) -> dict[str, Any]:
     }
 
 
-def csv_text(run: Run, name: str) -> str:
+def csv_text(run: Run, name: str, price: Price | None = None) -> str:
     """One table as CSV; lists are joined with spaces.
 
     Raises:
@@ -98,7 +123,7 @@ def csv_text(run: Run, name: str) -> str:
     from rtxscale.results.schema import TABLES
 
     if name in CONCLUDED:
-        frame: pl.DataFrame = getattr(conclude(run), name)
+        frame: pl.DataFrame = getattr(conclude(run, price=price), name)
     elif name in TABLES:
         frame = run.frame(name).collect()
     else:

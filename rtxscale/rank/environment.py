@@ -6,7 +6,7 @@ Not the host or the GPUs: those are `telemetry.facts`. Caller: `run`, once per n
 from __future__ import annotations
 
 import platform
-from importlib.metadata import version
+from importlib.metadata import distributions, version
 
 import numpy
 import timm
@@ -18,7 +18,10 @@ UNKNOWN = "unknown"
 
 
 def describe_software(device: str) -> list[dict[str, str]]:
-    """Rows of subject, name and value: versions under `software`, defaults that change numbers under `setting`."""
+    """Rows of subject, name and value.
+
+    Versions are under `software`, defaults that change numbers under `setting`, all that is installed under `package`.
+    """
     versions = {
         "python": platform.python_version(),
         "rtxscale": rtxscale.__version__,
@@ -41,7 +44,7 @@ def describe_software(device: str) -> list[dict[str, str]]:
         settings["mkldnn"] = _word(torch.backends.mkldnn.is_available())  # type: ignore[no-untyped-call]  # untyped in torch
     return [
         {"subject": subject, "name": name, "value": str(value)}
-        for subject, values in (("software", versions), ("setting", settings))
+        for subject, values in (("software", versions), ("setting", settings), ("package", _packages()))
         for name, value in values.items()
     ]
 
@@ -55,6 +58,16 @@ def _cuda_versions() -> dict[str, str]:
         "nccl": ".".join(map(str, nccl)),
         "architectures of torch": " ".join(torch.cuda.get_arch_list()) or UNKNOWN,
     }
+
+
+def _packages() -> dict[str, str]:
+    """Version of every installed distribution by name, the one that imports find where a name is there twice."""
+    found: dict[str, str] = {}
+    for distribution in distributions():
+        name = distribution.metadata["Name"]
+        if name:
+            found.setdefault(name.lower().replace("_", "-"), distribution.version or UNKNOWN)
+    return dict(sorted(found.items()))
 
 
 def _word(value: bool) -> str:

@@ -45,6 +45,7 @@ IDENTITY = (
 TRIALS = (
     *IDENTITY,
     Column("run_id", "str", "", "name of the run directory", "run"),
+    Column("source", "str", "", "where an imported row is from; null: measured by rtxscale", "run"),
     Column("sweep_id", "str", "", "content hash of the sweep", "plan"),
     Column("cell_id", "str", "", "content hash of the cell", "plan"),
     Column("session_id", "str", "", "the warm worker group that served the trial", "run"),
@@ -107,6 +108,7 @@ TRIALS = (
     Column("collectives_s", "float", "s", "time spent on the collectives probe", "rank", "sum"),
     Column("work", "float", "samples", "work of all ranks in the window", "rank", "sum"),
     Column("work_unit", "str", "", "image, token, sample", "rank"),
+    Column("flops_per_work", "float", "FLOP", "model FLOPs of a unit of work, without recomputation", "rank"),
     Column("throughput_per_s", "float", "work/s", "work / window_s", "rank", "mean"),
     Column("step_time_mean_s", "float", "s", "mean step time over ranks and steps of the window", "rank", "mean"),
     Column("step_time_p50_s", "float", "s", "median step time", "rank", "mean"),

@@ -19,6 +19,7 @@ from rtxscale.stats.intervals import (
     LogMoments,
     geometric_mean_interval,
     log_moments,
+    ratio_interval,
     welch_difference,
 )
 
@@ -72,6 +73,25 @@ def ratio_test(moments: LogMoments, confidence: float = CONFIDENCE) -> RatioTest
         low=interval.low,
         high=interval.high,
         p_value=2 * _upper_tail(np.abs(moments.mean), error, moments.n - 1),
+    )
+
+
+def independent_ratio(numerator: LogMoments, denominator: LogMoments, confidence: float = CONFIDENCE) -> RatioTest:
+    """Welch's t on log means of two settings that share no session, such as those of two runs.
+
+    Source: B. L. Welch, Biometrika 34 (1947), on logarithms; the interval is that of `stats.intervals.ratio_interval`.
+
+    >>> test = independent_ratio(log_moments([103.0, 104.0, 102.5]), log_moments([100.0, 101.0, 100.0]))
+    >>> [round(float(value), 3) for value in (test.ratio, test.low, test.high, test.p_value)]
+    [1.028, 1.013, 1.044, 0.008]
+    """
+    difference, error, freedom = welch_difference(numerator, denominator)
+    interval = ratio_interval(numerator, denominator, confidence)
+    return RatioTest(
+        ratio=interval.estimate,
+        low=interval.low,
+        high=interval.high,
+        p_value=2 * _upper_tail(np.abs(difference), error, freedom),
     )
 
 

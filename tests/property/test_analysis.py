@@ -37,6 +37,8 @@ def rows(draw):
         attempt = draw(st.integers(1, 2))
         outcome = draw(st.sampled_from(["ok", "ok", "ok", "oom", "hang"]))
         row = made_row(cell, draw(NUMBERS), visit=visit, repeat=repeat, slot=slot, study=study, outcome=outcome)
+        if draw(st.integers(0, 3)) == 0:
+            row |= {"stage": "sentinel", "trial_id": f"s{row['trial_id'][1:]}", "started_ns": draw(st.integers(0, 9))}
         made[row["trial_id"], attempt] = row | {"attempt": attempt}
     return list(made.values())
 

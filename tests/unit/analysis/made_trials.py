@@ -1,5 +1,6 @@
 """Rows of results as a sweep would have written them, for tests of the analysis. Not a test module."""
 
+import dataclasses
 import math
 
 import polars as pl
@@ -22,9 +23,9 @@ def made_cell(gpus, per_gpu, *, model="resnet50", precision="bf16", **nccl_and_d
     return Cell.model_validate({"gpus": gpus, "workload": workload, "nccl": nccl_and_ddp, "ddp": bucket})
 
 
-def made_row(cell, throughput, *, visit=1, repeat=1, slot=0, study="weak", **columns):
+def made_row(cell, throughput, *, visit=1, repeat=1, slot=0, study="weak", stage="sweep", **columns):
     """One row of the trials table; `session` defaults to one per GPU count, P2P setting, slot and visit."""
-    trial = Trial(cell=cell, visit=visit, repeat=repeat, slot=slot)
+    trial = Trial(cell=cell, visit=visit, repeat=repeat, slot=slot, stage=stage)
     session = columns.pop("session", f"s{cell.gpus}-{cell.nccl.p2p}-{slot}-{visit}")
     row = {
         "trial_id": trial.trial_id,
@@ -34,6 +35,7 @@ def made_row(cell, throughput, *, visit=1, repeat=1, slot=0, study="weak", **col
         "visit": visit,
         "repeat": repeat,
         "slot": slot,
+        "stage": stage,
         "study": study,
         "cell_json": cell.canonical(),
         "axes_json": "{}",
@@ -70,8 +72,9 @@ def visits(cell, *throughputs, **columns):
 
 
 def all_frames(conclusions):
-    names = ("cells", "efficiency", "best", "effects", "bandwidth", "outcomes")
-    return {name: getattr(conclusions, name) for name in names}
+    """Every frame of the conclusions by name."""
+    found = {field.name: getattr(conclusions, field.name) for field in dataclasses.fields(conclusions)}
+    return {name: frame for name, frame in found.items() if isinstance(frame, pl.DataFrame)}
 
 
 def assert_sound(conclusions):

@@ -134,8 +134,10 @@ def test_a_clear_winner_is_unconfirmed():
     row = best(conclusions)
     assert row["label"] == "gpus 2, ring, 8 channels"
     assert row["gain"] == pytest.approx(0.04, abs=1e-3)
-    assert row["verdict"] == "faster than the default (unconfirmed)"
-    assert conclusions.headline.endswith("; best cell (ring, 8 channels) measured 4.0 % faster, unconfirmed.")
+    assert row["verdict"] == "measured faster than the default (unconfirmed)"
+    assert conclusions.headline.endswith(
+        "; best cell (ring, 8 channels) measured 4.0 % faster, unconfirmed; `rtxscale confirm RUN` settles it."
+    )
 
 
 def test_the_best_of_many_equal_cells_is_rarely_called_faster():
@@ -146,7 +148,7 @@ def test_the_best_of_many_equal_cells_is_rarely_called_faster():
         for channels in ("auto", *range(1, 13)):
             rows += visits(made_cell(2, 64, channels=channels), *(100.0 + chance.normal(0, 1) for _ in range(3)))
         row = best(concluded(rows, {"nccl.channels": ["auto", *range(1, 13)]}))
-        called += row["verdict"].startswith("faster")
+        called += row["verdict"] == "measured faster than the default (unconfirmed)"
     assert called <= 4
 
 

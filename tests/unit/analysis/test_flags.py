@@ -3,7 +3,7 @@
 import polars as pl
 import pytest
 
-from rtxscale.analysis.flags import flagged
+from rtxscale.analysis.flags import flagged, lowered_gpus
 from rtxscale.results.read import polars_schema
 
 
@@ -11,13 +11,21 @@ def frame(name, rows):
     return pl.DataFrame(rows, schema=polars_schema(name))
 
 
-def flags_of(row, attested=()):
+def limits(uuid, limit, default, gpu="gpu0", node="node0"):
+    named = {"uuid": uuid, "power limit": limit, "default power limit": default, "largest power limit": "600.0 W"}
+    return [{"node": node, "subject": "gpu", "name": f"{gpu} {name}", "value": value} for name, value in named.items()]
+
+
+STOCK = limits("GPU-a", "575.0 W", "575.0 W")
+
+
+def flags_of(row, attested=(), environment=STOCK):
     trials = frame("trials", [{"trial_id": "t", "attempt": 1, "outcome": "ok", **row}])
     proofs = [
         {"trial_id": "t", "attempt": 1, "subject": "nccl.algorithm", "requested": asked, "verdict": verdict}
         for asked, verdict in attested
     ]
-    return flagged(trials, frame("attestation", proofs))["flags"].to_list()[0]
+    return flagged(trials, frame("attestation", proofs), frame("environment", environment))["flags"].to_list()[0]
 
 
 @pytest.mark.parametrize(
@@ -42,4 +50,39 @@ def test_only_a_request_can_lack_its_proof():
 def test_another_attempts_proof_does_not_count():
     trials = frame("trials", [{"trial_id": "t", "attempt": 2}])
     proofs = [{"trial_id": "t", "attempt": 1, "requested": "ring", "verdict": "not attested"}]
-    assert flagged(trials, frame("attestation", proofs))["flags"].to_list() == [[]]
+    assert flagged(trials, frame("attestation", proofs), frame("environment", []))["flags"].to_list() == [[]]
+
+
+AT_THE_CAP = {"power_cap_share": 0.9, "gpu_uuids": ["GPU-a"]}
+
+
+@pytest.mark.parametrize(
+    ("limit", "default", "flag"),
+    [
+        ("575.0 W", "575.0 W", "power_limited"),
+        ("400.0 W", "575.0 W", "throttled"),
+        ("600.0 W", "575.0 W", "power_limited"),
+        ("unknown", "575.0 W", "power_limited"),
+        ("400.0 W", "unknown", "power_limited"),
+    ],
+)
+def test_only_at_a_lowered_limit_the_power_cap_is_throttling(limit, default, flag):
+    environment = limits("GPU-a", limit, default)
+    assert flags_of(AT_THE_CAP, environment=environment) == [flag]
+    assert flags_of(AT_THE_CAP | {"power_cap_share": 0.05}, environment=environment) == []
+
+
+def test_a_lowered_limit_of_another_gpu_says_nothing():
+    environment = [
+        *STOCK,
+        *limits("GPU-b", "400.0 W", "575.0 W", gpu="gpu1"),
+        *limits("GPU-c", "400.0 W", "575.0 W", node="node1"),
+    ]
+    assert lowered_gpus(frame("environment", environment)) == ["GPU-b", "GPU-c"]
+    assert flags_of(AT_THE_CAP, environment=environment) == ["power_limited"]
+    assert flags_of(AT_THE_CAP | {"gpu_uuids": ["GPU-a", "GPU-b"]}, environment=environment) == ["throttled"]
+
+
+def test_throttling_is_said_once_whatever_its_causes():
+    environment = limits("GPU-a", "400.0 W", "575.0 W")
+    assert flags_of(AT_THE_CAP | {"throttle_share": 0.5}, environment=environment) == ["throttled"]

@@ -67,4 +67,6 @@ def test_a_measured_lead_that_is_not_separable_has_its_sign():
 def test_one_visit_of_the_winner_is_unconfirmed():
     rows = [made_row(made_cell(1, 64), 50.0), made_row(made_cell(2, 64), 100.0)]
     rows.append(made_row(made_cell(2, 64, algorithm="ring"), 105.0))
-    assert headline(rows).endswith("; fastest measured: ring, 5.0 % over the default, unconfirmed.")
+    assert headline(rows).endswith(
+        "; fastest measured: ring, 5.0 % over the default, unconfirmed; `rtxscale confirm RUN` settles it."
+    )

@@ -31,12 +31,14 @@ def tables():
         missing = [pl.lit(None, kind).alias(column) for column, kind in schema.items() if column not in frame.columns]
         return frame.with_columns(missing).select(list(schema))
 
-    return {name: table(name) for name in ("trials", "collectives", "attestation")}
+    empty = {"environment": pl.DataFrame(schema=polars_schema("environment"))}  # not kept
+    return empty | {name: table(name) for name in ("trials", "collectives", "attestation")}
 
 
 @pytest.fixture(scope="module")
 def conclusions(tables):
-    return conclude_tables(flagged(tables["trials"], tables["attestation"]), tables["collectives"], axes=AXES)
+    trials = flagged(tables["trials"], tables["attestation"], tables["environment"])
+    return conclude_tables(trials, tables["collectives"], axes=AXES)
 
 
 def means(tables, size_mib, **settings):

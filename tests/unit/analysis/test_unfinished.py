@@ -143,3 +143,16 @@ def test_advice_covers_a_run_that_was_stopped():
     advice = "run the sweep again to finish it, or raise visits to 2 or more"
     assert advice in conclusions.headline
     assert any(advice in remark.lower() for remark in conclusions.remarks)
+
+
+def test_a_trial_that_was_not_begun_changes_no_number():
+    """It has no session, no environment and no place: others were on the GPUs."""
+    rows = visits(made_cell(1, 64), 100.0, 100.0) + visits(made_cell(2, 64), 190.0, 191.0)
+    unborn = {"session_id": None, "environment_id": None, "position": None, "nodes": None, "gpu_uuids": None}
+    away = [
+        made_row(made_cell(2, 64, algorithm="ring"), None, outcome="foreign_process", stage=stage, **unborn)
+        for stage in ("sweep", "sentinel")
+    ]
+    conclusions = concluded(rows + away)
+    assert conclusions.efficiency.equals(concluded(rows).efficiency)
+    assert conclusions.outcomes.filter(pl.col("outcome") == "foreign_process")["trials"].sum() == 2

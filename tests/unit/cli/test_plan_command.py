@@ -42,7 +42,7 @@ def test_the_text_says_what_runs_what_does_not_and_what_it_costs(path):
     result = run(path, "--assume", "2x RTX 5090")
     assert result.exit_code == 0, result.output
     for words in (
-        "7 cells, 16 trials, 8 sessions (2 visits",
+        "7 cells, 24 trials (8 sentinels among them), 8 sessions (2 visits",
         "2x NVIDIA GeForce RTX 5090, assumed",
         "4 GPUs asked for, 2 there",
         "Notes",
@@ -62,7 +62,9 @@ def test_many_sessions_are_cut_short(path):
 def test_the_json_holds_every_trial(path):
     data = json.loads(run(path, "--json", "--assume", "2x RTX 5090").output)
     trials = [trial for session in data["sessions"] for trial in session["trials"]]
-    assert len({trial["trial_id"] for trial in trials}) == len(trials) == data["trials"] == 16
+    assert len({trial["trial_id"] for trial in trials}) == len(trials) == data["trials"] == 24
+    assert [trial["stage"] for trial in trials].count("sentinel") == data["sentinels"] == 8
+    assert {trial["stage"] for trial in trials} == {"sweep", "sentinel"}
     assert len({trial["cell_id"] for trial in trials}) == data["cells"] == 7
     assert trials[0]["axes"] == {"gpus": 1, "nccl.p2p": "auto", "nccl.channels": "auto"}
     assert trials[0]["batch_per_gpu"] == trials[0]["global_batch"] == 8

@@ -1,0 +1,101 @@
+"""What a run's numbers mean beyond efficiencies and effects: the second half of the conclusions.
+
+Takes the conclusions as far as they are made and what they were made from, and returns them completed. Every part works
+on what there is and is empty where there is nothing. Called by `analysis.conclude`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import polars as pl
+
+from rtxscale.analysis.cells import CellTable, Replicates
+from rtxscale.analysis.clocks import (
+    card_remarks,
+    card_table,
+    no_samples,
+    throttle_table,
+    window_samples,
+    with_equal_clocks,
+)
+from rtxscale.analysis.conclusions import Conclusions
+from rtxscale.analysis.cost import billing_of, cost_table
+from rtxscale.analysis.fits import fit_table
+from rtxscale.analysis.interactions import interaction_table
+from rtxscale.analysis.mfu import mfu_table
+from rtxscale.analysis.objectives import objective_table
+from rtxscale.analysis.sanity import sanity_remarks, sanity_table
+from rtxscale.analysis.separation import separation_remarks
+from rtxscale.results.read import polars_schema
+from rtxscale.spec.declare import Price
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """What conclusions are made from: counted trials of the sweep, their cells and replicates, and the other tables."""
+
+    counted: pl.DataFrame
+    cells: CellTable
+    replicates: Replicates
+    collectives: pl.DataFrame
+    attestation: pl.DataFrame | None = None
+    axes: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    price: Price | None = None
+    telemetry: pl.LazyFrame | None = None
+
+    @property
+    def attested(self) -> pl.DataFrame:
+        """The attestation; no rows where none was read."""
+        return pl.DataFrame(schema=polars_schema("attestation")) if self.attestation is None else self.attestation
+
+
+def interpreted(conclusions: Conclusions, measured: Measured) -> Conclusions:
+    """The conclusions with laws, interactions, best cells by objective, energy and cost, clocks and cards."""
+    frame = measured.cells.frame
+    cards = card_table(measured.counted, frame)
+    billing, why_not = billing_of(measured.price or Price())
+    fits = fit_table(
+        conclusions.efficiency,
+        measured.replicates,
+        measured.collectives,
+        measured.counted,
+        frame,
+        measured.attested,
+    )
+    sanity = sanity_table(conclusions.efficiency, conclusions.effects, conclusions.bandwidth, frame, measured.counted)
+    samples = window_samples(no_samples() if measured.telemetry is None else measured.telemetry, measured.counted)
+    return replace(
+        conclusions,
+        remarks=(
+            *import_remarks(measured.counted),
+            *conclusions.remarks,
+            *sanity_remarks(sanity),
+            *card_remarks(cards),
+            *separation_remarks(frame, measured.replicates),
+        ),
+        efficiency=with_equal_clocks(conclusions.efficiency, frame, measured.counted),
+        fits=fits,
+        interactions=interaction_table(measured.cells, measured.replicates, measured.axes),
+        objectives=objective_table(frame, measured.counted, conclusions.best, billing),
+        cost=cost_table(frame, measured.counted, billing, why_not),
+        throttling=throttle_table(samples, frame),
+        cards=cards,
+        sanity=sanity,
+        mfu=mfu_table(frame, measured.counted),
+    )
+
+
+def import_remarks(counted: pl.DataFrame) -> tuple[str, ...]:
+    """Where imported rows are from: nothing here has seen them being measured."""
+    foreign = counted.filter(pl.col("source").is_not_null())
+    if not foreign.height:
+        return ()
+    many = "all" if foreign.height == counted.height else f"{foreign.height} of"
+    sources = "; ".join(name.removeprefix("imported: ") for name in foreign["source"].unique().sort())
+    return (
+        f"Imported, not measured by rtxscale: {many} {counted.height} trials, from {sources}. How they were measured, "
+        "warmed up and kept steady is not known here.",
+    )

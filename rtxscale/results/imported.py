@@ -1,0 +1,156 @@
+"""Results that rtxscale did not measure, in its tables: everything that reads a run then works on them.
+
+Pure: rows and a mapping in, Arrow tables out. What the source does not say stays null; nothing is guessed, and a number
+that cannot be made from what is there is refused in words. Rows of equal settings are repeats of one session unless the
+mapping says that they are independent. Called by `cli.import_results`, which writes through `results.write`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from rtxscale.errors import BadInput
+from rtxscale.results.foreign import ForeignTable
+from rtxscale.results.imported_trials import Numbering, batches, trial_row, value_of
+from rtxscale.results.schema import table
+from rtxscale.spec.cell import canonical_json, content_id
+from rtxscale.spec.mapping import FIELDS, ImportMapping, is_field
+
+NODE = "imported"
+"""Stands in for a node's name."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Imported:
+    """Tables ready to be committed, the axes that vary, and what a reader must know about the import."""
+
+    tables: dict[str, pa.Table]
+    axes: dict[str, tuple[Any, ...]]
+    notes: tuple[str, ...] = ()
+
+
+def columns_of(foreign: ForeignTable, mapping: ImportMapping) -> dict[str, str]:
+    """Our field -> their column: as mapped, else by a name that is known.
+
+    Raises:
+        BadInput: a mapped column is not there.
+    """
+    missing = [f"{name}: {theirs}" for name, theirs in mapping.columns.items() if theirs not in foreign.columns]
+    if missing:
+        raise BadInput(
+            f"{foreign.file}: found no column {', '.join(missing)}; expected one of {', '.join(foreign.columns)}"
+        )
+    folded = {_folded(name): name for name in reversed(foreign.columns)}
+    taken = set(mapping.columns.values())
+    found = dict(mapping.columns)
+    for name in [*FIELDS, *(column for column in foreign.columns if is_field(column) and column not in FIELDS)]:
+        theirs = next((folded[word] for word in (name, *FIELDS.get(name, ())) if word in folded), None)
+        if name not in found and name not in mapping.constants and theirs is not None and theirs not in taken:
+            found[name] = theirs
+            taken.add(theirs)
+    return found
+
+
+def import_table(foreign: ForeignTable, mapping: ImportMapping, source: str) -> Imported:
+    """Somebody's table as ours; `source` says where it is from.
+
+    Raises:
+        BadInput: a column or value is missing or cannot be what it should be; names row and column.
+    """
+    columns = columns_of(foreign, mapping)
+    rows = [_fields(foreign, place, columns, mapping) for place in range(len(foreign.rows))]
+    rows, again = _once(rows, foreign, by_id="trial" in columns)
+    numbering = Numbering()
+    made = [trial_row(row, place, mapping, numbering, source) for place, row in enumerate(rows, start=1)]
+    made += [trial_row(row, 0, mapping, numbering, source) for row in _base_rows(rows)]
+    unused = [name for name in foreign.columns if name not in columns.values()]
+    notes = [f"{again} rows that repeat another one word by word are counted once"] if again else []
+    retried = sum(count - 1 for count in numbering.attempts.values())
+    notes += [f"{retried} rows are further attempts at a trial: its last good one counts"] if retried else []
+    notes += [f"columns not used: {', '.join(unused)}"] if unused else []
+    trials = [row for _, row in made]
+    cells = [cell for cell, _ in made]
+    return Imported(
+        tables={"trials": table("trials", trials), "environment": environment(source, {})},
+        axes=axes_of(cells, mapping.study),
+        notes=tuple(notes),
+    )
+
+
+def environment(source: str, facts: Mapping[str, str | None]) -> pa.Table:
+    """The environment of an import: its source and what that says about itself."""
+    known = {"source": source, **{name: value or "unknown" for name, value in facts.items()}}
+    identity = content_id(canonical_json(known))
+    return table(
+        "environment",
+        [
+            {"environment_id": identity, "node": NODE, "subject": "import", "name": name, "value": value}
+            for name, value in known.items()
+        ],
+    )
+
+
+def axes_of(cells: Iterable[Mapping[str, Any]], study: str) -> dict[str, tuple[Any, ...]]:
+    """Dotted paths that vary, with their values; a batch that follows from the other one and the GPUs is no axis."""
+    values: dict[str, dict[Any, None]] = {"gpus": {}}
+    for cell in cells:
+        for section, content in cell.items():
+            items = content.items() if isinstance(content, dict) else [("", content)]
+            for name, value in items:
+                values.setdefault(f"{section}.{name}".removesuffix("."), {})[value] = None
+    follows = "workload.batch_per_gpu" if study == "strong" else "workload.global_batch"
+    return {
+        path: tuple(found) for path, found in values.items() if path == "gpus" or (len(found) > 1 and path != follows)
+    }
+
+
+def _once(rows: list[dict[str, Any]], foreign: ForeignTable, *, by_id: bool) -> tuple[list[dict[str, Any]], int]:
+    """Rows without those that say the same of the same named trial again."""
+    if not by_id:
+        return rows, 0
+    kept: dict[str, dict[str, Any]] = {}
+    for row, raw in zip(rows, foreign.rows, strict=True):
+        kept.setdefault(json.dumps(raw, sort_keys=True, default=str), row)
+    return list(kept.values()), len(rows) - len(kept)
+
+
+def _fields(foreign: ForeignTable, place: int, columns: Mapping[str, str], mapping: ImportMapping) -> dict[str, Any]:
+    """One row by our names, numbers as numbers, null where there is no value."""
+    where = f"{foreign.file}, row {foreign.numbers[place]}"
+    raw = foreign.rows[place]
+    values = {name: value_of(name, raw[theirs], f"{where}, column {theirs}") for name, theirs in columns.items()}
+    values |= {name: value_of(name, value, f"constant {name}") for name, value in mapping.constants.items()}
+    values["where"] = where
+    return values
+
+
+def _base_rows(rows: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    """One GPU's row for efficiencies that came with their base's throughput, where the table has none itself."""
+    bases: dict[tuple[Any, ...], dict[str, Any]] = {}
+    rows = list(rows)
+    if any(row["gpus"] == 1 for row in rows):
+        return
+    for row in rows:
+        if row.get("efficiency") is None or row.get("base_throughput_per_s") is None:
+            continue
+        batch = batches(row, row["gpus"])[0]
+        kept = {name: value for name, value in row.items() if "." in name and not name.startswith(("nccl.", "ddp."))}
+        base = {
+            **kept,
+            **{name: row.get(name) for name in ("workload", "work_unit", "precision", "device", "device_name")},
+            "where": row["where"],
+            "gpus": 1,
+            "batch_per_gpu": batch,
+            "throughput_per_s": row["base_throughput_per_s"],
+        }
+        bases.setdefault((batch, row["base_throughput_per_s"], json.dumps(kept, sort_keys=True)), base)
+    yield from bases.values()
+
+
+def _folded(name: str) -> str:
+    return "_".join(name.casefold().replace("/", "_per_").replace("-", "_").split())

@@ -1,0 +1,237 @@
+"""Rows of a foreign table as rows of `trials`: cell, replicate, throughput and ending of each, by our names.
+
+A number that cannot be made from what a row holds is refused with row and column. Called by `results.imported` and
+`results.imported_nccl`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from rtxscale.errors import BadInput
+from rtxscale.results.outcomes import Outcome
+from rtxscale.spec.cell import Cell, canonical_json, content_id, trial_id_of
+from rtxscale.spec.mapping import ImportMapping, is_field
+from rtxscale.topology.null_words import null_reason
+
+KIND = "imported"
+"""Kind of a workload that the source does not name as one of ours."""
+WORDS: dict[str, Outcome] = {
+    **dict.fromkeys(
+        ("ok", "success", "succeeded", "terminated", "finished", "completed", "done", "passed"), Outcome.OK
+    ),
+    **dict.fromkeys(("error", "errored", "failed", "crashed", "fail"), Outcome.CRASHED),
+    **dict.fromkeys(("oom", "out of memory"), Outcome.OOM),
+    **dict.fromkeys(("running", "pending", "cancelled", "canceled", "stopped", "paused"), Outcome.CANCELLED),
+    **dict.fromkeys(("hang", "timeout", "timed out"), Outcome.HANG),
+    "diverged": Outcome.DIVERGED,
+}
+"""Common words for how a run ended; the mapping's come first."""
+WHOLE = frozenset({"gpus", "batch_per_gpu", "global_batch"})
+TEXTS = frozenset(
+    {
+        *("trial", "visit", "repeat", "slot", "outcome", "message", "workload", "work_unit", "precision"),
+        *("device", "device_name", "operation"),
+    }
+)
+COPIED = (
+    *("message", "work_unit", "precision", "device", "loss_last", "power_w", "energy_j", "sm_clock_mhz"),
+    *("temperature_max_c", "memory_peak_mib", "window_s"),
+)
+"""Fields that are columns of `trials` under the same name."""
+
+
+@dataclass(kw_only=True)
+class Numbering:
+    """Foreign names of visits and the like as whole numbers from 1, in order of appearance, and attempts of trials."""
+
+    known: dict[tuple[str, ...], dict[str, int]] = field(default_factory=dict)
+    attempts: dict[str, int] = field(default_factory=dict)
+
+    def place(self, *group: str, name: str) -> int:
+        """Place of `name` among the names of its group."""
+        names = self.known.setdefault(group, {})
+        return names.setdefault(name, len(names) + 1)
+
+    def attempt(self, trial_id: str) -> int:
+        """How often this trial has come by now."""
+        self.attempts[trial_id] = self.attempts.get(trial_id, 0) + 1
+        return self.attempts[trial_id]
+
+
+def cell_of(gpus: int, settings: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Canonical text and data of a cell from dotted settings; one of ours where it is valid, so that runs compare."""
+    data: dict[str, Any] = {"gpus": gpus}
+    for path, value in settings.items():
+        section, _, name = path.partition(".")
+        data.setdefault(section, {})[name] = value
+    data.setdefault("workload", {}).setdefault("kind", KIND)
+    try:
+        cell = Cell.model_validate(data)
+    except ValueError:
+        return canonical_json(data), data
+    return cell.canonical(), data
+
+
+def value_of(name: str, raw: Any, where: str) -> Any:
+    """One value as our field holds it, null where there is none; `where` says in messages where it stands.
+
+    Raises:
+        BadInput: it is no number where one belongs.
+    """
+    if raw is None or (isinstance(raw, str) and null_reason(raw) is not None):
+        return None
+    if name in TEXTS:
+        return str(raw)
+    if not is_field(name) or "." in name:
+        return _plain(raw)
+    number = _number(raw)
+    if number is None:
+        raise BadInput(f"{where}: found {raw!r}; expected a number")
+    if name not in WHOLE:
+        return number
+    if not number.is_integer() or number < 1:
+        raise BadInput(f"{where}: found {raw!r}; expected a whole number of at least 1")
+    return int(number)
+
+
+def _number(raw: Any) -> float | None:
+    try:
+        return None if isinstance(raw, bool) else float(raw)
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+
+def _plain(raw: Any) -> Any:
+    """The value of a setting: a number where the text is one."""
+    number = _number(raw)
+    if number is None or not math.isfinite(number):
+        return raw
+    return int(number) if number.is_integer() else number
+
+
+def trial_row(
+    row: Mapping[str, Any], place: int, mapping: ImportMapping, numbering: Numbering, source: str
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The cell of a row and its row of `trials`."""
+    gpus = row.get("gpus")
+    if gpus is None:
+        raise BadInput(f"{row['where']}: found no GPU count; expected a column gpus; map it in a mapping file")
+    batch, total = batches(row, gpus)
+    settings = {name: value for name, value in row.items() if "." in name and value is not None}
+    settings |= {"workload.batch_per_gpu": batch, "workload.global_batch": total}
+    if row.get("workload") and "workload.kind" not in settings:
+        settings["workload.label"] = row["workload"]
+    canonical, cell = cell_of(gpus, settings)
+    visit, repeat, slot = _replicate(row, place, mapping, numbering, content_id(canonical))
+    trial_id = trial_id_of(canonical, visit, repeat, slot)
+    throughput = _throughput(row, gpus, total)
+    outcome, message = _outcome(row, mapping, throughput)
+    columns = {name: row[name] for name in COPIED if row.get(name) is not None}
+    return cell, {
+        "trial_id": trial_id,
+        "attempt": numbering.attempt(trial_id),
+        "cell_id": content_id(canonical),
+        "session_id": f"imported-{place}",
+        "visit": visit,
+        "repeat": repeat,
+        "slot": slot,
+        "study": mapping.study,
+        "cell_json": canonical,
+        "axes_json": "{}",
+        "workload": row.get("workload") or _label(cell),
+        "gpus": gpus,
+        "device_names": None if row.get("device_name") is None else [row["device_name"]],
+        "batch_per_gpu": batch,
+        "global_batch": total,
+        "outcome": outcome,
+        "message": message,
+        "throughput_per_s": throughput,
+        "source": source,
+        **columns,
+    }
+
+
+def _label(cell: Mapping[str, Any]) -> str:
+    """The workload as tables name it."""
+    workload = cell["workload"]
+    return "/".join(str(part) for part in (workload["kind"], workload.get("model") or workload.get("size")) if part)
+
+
+def batches(row: Mapping[str, Any], gpus: int) -> tuple[int, int]:
+    """Batch per GPU and global batch; one follows from the other."""
+    batch: int | None = row.get("batch_per_gpu")
+    total: int | None = row.get("global_batch")
+    if batch is not None and total is None:
+        return batch, batch * gpus
+    if total is None:
+        raise BadInput(
+            f"{row['where']}: found no batch; expected batch_per_gpu or global_batch, as a column or under constants "
+            "of a mapping: efficiency compares equal work"
+        )
+    if batch is None and total % gpus:
+        raise BadInput(f"{row['where']}: found a global batch of {total}; expected a multiple of {gpus} GPUs")
+    if batch is not None and batch * gpus != total:
+        raise BadInput(
+            f"{row['where']}: found batch {batch} per GPU on {gpus} GPUs and a global batch of {total}; expected "
+            f"{batch * gpus}"
+        )
+    return total // gpus, total
+
+
+def _replicate(
+    row: Mapping[str, Any], place: int, mapping: ImportMapping, numbering: Numbering, cell_id: str
+) -> tuple[int, int, int]:
+    """Visit, repeat and slot; rows of one cell are told apart by their trial's name, else by their order."""
+    named = {name: row.get(name) for name in ("visit", "repeat", "slot")}
+    order = row.get("trial") or f"row {place}"
+    slot = 0 if named["slot"] is None else numbering.place("slot", name=named["slot"]) - 1
+    if named["visit"] is not None:
+        visit = numbering.place("visit", name=named["visit"])
+        again = named["repeat"] or order
+        return visit, numbering.place("repeat", cell_id, str(visit), str(slot), name=again), slot
+    if mapping.rows == "sessions":
+        return numbering.place("visit of cell", cell_id, str(slot), name=named["repeat"] or order), 1, slot
+    return 1, numbering.place("repeat of cell", cell_id, str(slot), name=named["repeat"] or order), slot
+
+
+def _throughput(row: Mapping[str, Any], gpus: int, total: int) -> float | None:
+    """Work per second: as given, or from steps per second, step time or an efficiency; null where nothing was."""
+    given, steps, step_time = (row.get(name) for name in ("throughput_per_s", "steps_per_s", "step_time_s"))
+    efficiency, base = row.get("efficiency"), row.get("base_throughput_per_s")
+    if given is not None:
+        return float(given)
+    if steps is not None:
+        return float(steps * total)
+    if step_time is not None:
+        return float(total / step_time) if step_time > 0 else math.nan
+    if efficiency is None:
+        return None
+    if base is None:
+        raise BadInput(
+            f"{row['where']}: found an efficiency without its base; expected base_throughput_per_s, the throughput of "
+            "one GPU, under constants of a mapping"
+        )
+    return float(efficiency * base * gpus)
+
+
+def _outcome(row: Mapping[str, Any], mapping: ImportMapping, throughput: float | None) -> tuple[Outcome, str]:
+    """How the row says that it ended; a row without a number did not end well."""
+    word, message = row.get("outcome"), row.get("message") or ""
+    if word is None:
+        outcome = Outcome.OK
+    elif word in mapping.outcomes:
+        outcome = Outcome(mapping.outcomes[word])
+    elif word.strip().casefold() in WORDS:
+        outcome = WORDS[word.strip().casefold()]
+    else:
+        raise BadInput(
+            f"{row['where']}: found the outcome {word!r}; expected a known word, or a mapping with outcomes: "
+            f"{{{word}: ok}}"
+        )
+    if outcome == Outcome.OK and throughput is None:
+        return Outcome.CRASHED, message or "the table holds no throughput in this row"
+    return outcome, message or ("" if outcome == Outcome.OK else f"imported as {word}")

@@ -1,0 +1,140 @@
+"""`import`: people's tables become runs that show, report and compare work on, with the right values."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from rtxscale.cli.main import app
+
+GOLDEN = Path(__file__).parents[2] / "golden"
+CASES = GOLDEN / "results_cases"
+EXPECTED = json.loads((CASES / "results_expected.json").read_text())
+
+
+def invoke(root, *words):
+    return CliRunner().invoke(app, [str(word) for word in words], env={"RTXSCALE_RESULTS": str(root)})
+
+
+def imported(tmp_path, file, mapping="{}", *words):
+    path = tmp_path / "mapping.yaml"
+    path.write_text(mapping)
+    result = invoke(tmp_path, "import", file, "--mapping", path, *words)
+    assert result.exit_code == 0, result.output
+    run = Path(result.stdout.splitlines()[-1])
+    assert run.is_dir()
+    shown = invoke(tmp_path, "show", run, "--json")
+    assert shown.exit_code == 0, shown.output
+    return run, json.loads(shown.stdout, parse_constant=lambda word: pytest.fail(word)), result
+
+
+def efficiencies(data, curve="weak"):
+    return {
+        str(row["gpus"]): row["efficiency"]
+        for row in data["efficiency"]
+        if row["curve"] == curve and row["cell_id"] != row["base_cell_id"]
+    }
+
+
+def test_steps_are_not_throughput(tmp_path):
+    _, data, _ = imported(tmp_path, CASES / "results_steps_per_s_trap.csv")
+    right = EXPECTED["results_steps_per_s_trap.csv"]["weak_efficiency_4"]
+    assert efficiencies(data) == {"4": pytest.approx(right)}
+
+
+def test_weak_and_strong_in_one_table(tmp_path):
+    _, data, _ = imported(tmp_path, CASES / "results_strong_vs_weak.csv")
+    right = EXPECTED["results_strong_vs_weak.csv"]
+    assert efficiencies(data, "weak") == pytest.approx(right["weak"])
+    assert efficiencies(data, "strong") == pytest.approx(right["strong_global_256"])
+
+
+def test_a_missing_baseline_names_its_reference(tmp_path):
+    _, data, _ = imported(tmp_path, CASES / "results_missing_baseline.csv", "constants: {batch_per_gpu: 64}")
+    assert efficiencies(data) == {"4": pytest.approx(800 / 820)}
+    assert any("relative to 2 GPUs" in remark for remark in data["remarks"])
+
+
+def test_failed_repeated_and_broken_rows_do_not_count(tmp_path):
+    _, data, result = imported(tmp_path, CASES / "results_failed_nan_duplicates.csv", "constants: {batch_per_gpu: 64}")
+    right = EXPECTED["results_failed_nan_duplicates.csv"]["efficiency"]
+    assert efficiencies(data) == pytest.approx(right)
+    assert {row["gpus"]: row["trials"] for row in data["cells"]} == {1: 1, 2: 1}
+    assert "1 rows that repeat another one" in result.stderr
+
+
+def test_more_than_linear_is_shown_with_its_base_and_never_clipped(tmp_path):
+    mapping = "{rows: sessions, constants: {batch_per_gpu: 1, base_throughput_per_s: 6.2034, work_unit: token}}"
+    _, data, _ = imported(tmp_path, CASES / "results_superlinear.csv", mapping)
+    found = efficiencies(data)
+    assert found["4"] == pytest.approx((1.5739 * 1.5732 * 1.5728) ** (1 / 3))
+    suspicious = [remark for remark in data["remarks"] if remark.startswith("Suspicious")]
+    assert suspicious
+    assert all("6.2034" in remark for remark in suspicious)
+    (spread,) = [row for row in data["cells"] if row["gpus"] == 8]
+    assert spread["throughput_low"] < 1.2142 * 8 * 6.2034
+
+
+def test_show_report_explain_and_compare_work_on_an_import(tmp_path):
+    run, data, _ = imported(tmp_path, CASES / "results_strong_vs_weak.csv", "{}", "--name", "theirs")
+    assert run.name.startswith("theirs-")
+    assert any(remark.startswith("Imported, not measured by rtxscale: all 6 trials") for remark in data["remarks"])
+    assert "Imported, not measured" in " ".join(invoke(tmp_path, "show", run).stdout.split())
+    report = invoke(tmp_path, "report", run)
+    assert report.exit_code == 0, report.output
+    assert "Imported, not measured" in (run / "report.html").read_text()
+    again, _, _ = imported(tmp_path, CASES / "results_strong_vs_weak.csv", "{}", "--name", "theirs")
+    assert again != run
+    compared = invoke(tmp_path, "compare", run, again, "--fail-below", "0.99")
+    assert compared.exit_code == 0, compared.output
+    explained = invoke(tmp_path, "explain", data["outcomes"][0]["example"], "--run", run)
+    assert (explained.exit_code, "Traceback" in explained.output) == (1, False)
+    assert invoke(tmp_path, "runs").exit_code == 0
+
+
+@pytest.mark.parametrize("transport", ["auto", "disabled"])
+def test_nccl_tests_output_of_a_real_host(tmp_path, transport):
+    file = GOLDEN / "h200x2_nccl" / f"nccl_tests_p2p_{transport}.txt"
+    told = f"constants: {{gpus: 2, operation: all_reduce, nccl.p2p: {transport}}}"
+    _, data, _ = imported(tmp_path, file, told)
+    found = {row["size_bytes"]: row["busbw_gb_s"] for row in data["bandwidth"]}
+    assert found[512 * 2**20] == pytest.approx({"auto": 312.7, "disabled": 27.29}[transport], rel=1e-3)
+    lines = {row["parameter"]: row["value"] for row in data["fits"] if row["law"] == "alpha-beta"}
+    assert lines["bus bandwidth"] == pytest.approx(found[512 * 2**20], rel=0.1)
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in (GOLDEN / "nccl_tests").glob("*.[tj]*")))
+def test_any_output_of_nccl_tests_is_imported_or_refused_in_a_sentence(tmp_path, name):
+    path = tmp_path / "mapping.yaml"
+    path.write_text("constants: {gpus: 8, operation: all_reduce}")
+    result = invoke(tmp_path, "import", GOLDEN / "nccl_tests" / name, "--mapping", path)
+    assert result.exit_code in (0, 2), result.output
+    assert "Traceback" not in result.output
+    if result.exit_code == 0:
+        shown = invoke(tmp_path, "show", "latest", "--json")
+        assert shown.exit_code == 0, shown.output
+        assert "NaN" not in shown.stdout
+
+
+def test_bad_input_is_one_sentence(tmp_path):
+    (tmp_path / "a.csv").write_text("gpus,throughput\n1,x\n")
+    (tmp_path / "b.bin").write_bytes(b"\xff\xfe\x00")
+    for words in (("a.csv",), ("b.bin",), ("missing.csv",), (".",), ("a.csv", "--mapping", tmp_path / "no.yaml")):
+        result = invoke(tmp_path, "import", tmp_path / words[0], *words[1:])
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert result.stderr.startswith("rtxscale: error: ")
+        assert "Traceback" not in result.stderr
+    assert not list(tmp_path.glob("*-01"))
+
+
+def test_hostile_text_of_a_table_stays_text(tmp_path):
+    (tmp_path / "e\x1b[2Jvil.csv").write_text("gpus,throughput,workload,batch_per_gpu\n1,100,\x1b]0;x\x07</script>,8\n")
+    result = invoke(tmp_path, "import", tmp_path / "e\x1b[2Jvil.csv")
+    assert result.exit_code == 0, result.output
+    for words in (("show",), ("show", "--csv", "fits"), ("report",)):
+        shown = invoke(tmp_path, *words)
+        assert shown.exit_code == 0, shown.output
+        assert "\x1b" not in shown.output

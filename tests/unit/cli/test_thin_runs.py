@@ -1,0 +1,127 @@
+"""Runs with little or nothing in them: every command says so in sentences, never with a trace or a `nan`."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import shutil
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+from rtxscale.cli.main import app
+from rtxscale.cli.show import CONCLUDED
+from rtxscale.results import write
+from rtxscale.results.schema import table
+from rtxscale.results.write import RunWriter
+from rtxscale.spec.cell import Cell, Trial
+from rtxscale.spec.sweep import Sweep
+
+OLD = Path(__file__).parents[2] / "golden" / "results_schema_1" / "quickstart-0a1b2c3d4e5f-01"
+WORKLOAD = {"kind": "vision", "batch_per_gpu": 64}
+
+
+def row(gpus, value, *, visit=1, **columns):
+    cell = Cell.model_validate({"gpus": gpus, "workload": {**WORKLOAD, "global_batch": 64 * gpus}})
+    return {
+        "trial_id": Trial(cell=cell, visit=visit).trial_id,
+        "attempt": 1,
+        "cell_id": cell.cell_id,
+        "session_id": f"s{gpus}-{visit}",
+        "visit": visit,
+        "cell_json": cell.canonical(),
+        "gpus": gpus,
+        "outcome": "ok",
+        "throughput_per_s": value,
+        **columns,
+    }
+
+
+RUNS = {
+    "empty": [],
+    "one": [row(1, 100.0)],
+    "failed": [row(gpus, None, outcome=end, message="why") for gpus, end in ((1, "oom"), (2, "crashed"))],
+    "broken": [row(1, math.nan), row(2, math.inf, study="weak"), row(4, -1.0, power_w=math.nan)],
+    "bare": [{"trial_id": "a" * 12, "attempt": 1, "outcome": "ok"}],
+    "odd": [row(1, 100.0, cell_json="{", study="weak"), row(2, 190.0, cell_json=None, study="weak", power_w=0.0)],
+}
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    root = tmp_path_factory.mktemp("runs")
+    for name, rows in RUNS.items():
+        sweep = Sweep.model_validate(
+            {"name": name, "question": "q?", "study": "weak", "workload": WORKLOAD, "axes": {"gpus": [1, 2, 4]}}
+        )
+        with RunWriter.open(root, sweep, f"name: {name}\n") as writer:
+            for one in rows:
+                writer.commit({"trials": table("trials", [one])})
+    shutil.copytree(OLD, root / OLD.name)
+    mixed_schemas(root)
+    return root
+
+
+def mixed_schemas(root):
+    """A run whose parts have all of today's columns, few of them, and one of tomorrow's."""
+    sweep = Sweep.model_validate(
+        {"name": "mixed", "question": "q?", "study": "weak", "workload": WORKLOAD, "axes": {"gpus": [1, 2]}}
+    )
+    today = write.pq.write_table
+
+    def trimmed(content, sink, **options):
+        few = ["trial_id", "attempt", "cell_id", "visit", "gpus", "outcome", "throughput_per_s", "cell_json"]
+        today(content.select(few), sink, **options)
+
+    def extended(content, sink, **options):
+        today(content.append_column("tomorrow", pa.array(["x"] * content.num_rows)), sink, **options)
+
+    with RunWriter.open(root, sweep, "name: mixed\n") as writer, pytest.MonkeyPatch.context() as patch:
+        for visit, writing in enumerate((today, trimmed, extended), start=1):
+            patch.setattr(pq, "write_table", writing)
+            writer.commit({"trials": table("trials", [row(1, 100.0 + visit, visit=visit, study="weak")])})
+            writer.commit({"trials": table("trials", [row(2, 190.0 + visit, visit=visit, study="weak")])})
+
+
+def invoke(root, *words):
+    result = CliRunner().invoke(app, list(words), env={"RTXSCALE_RESULTS": str(root)})
+    assert result.exit_code == 0, (words, result.output)
+    assert "Traceback" not in result.output
+    return result
+
+
+def names(root):
+    return sorted(path.name for path in root.iterdir())
+
+
+def test_every_run_is_shown_and_reported(root):
+    for name in names(root):
+        text = invoke(root, "show", name).stdout
+        assert " nan" not in text.lower(), name
+        assert "None" not in text, name
+        data = json.loads(invoke(root, "show", name, "--json").stdout, parse_constant=lambda word: pytest.fail(word))
+        assert data["headline"].endswith((".", "?")), name
+        page = Path(invoke(root, "report", name).stdout.splitlines()[-1]).read_text()
+        assert ">nan<" not in page.lower(), name
+        assert ">None<" not in page, name
+        for frame in CONCLUDED:
+            assert "nan" not in invoke(root, "show", name, "--csv", frame).stdout.lower(), (name, frame)
+
+
+def test_any_two_runs_are_compared(root):
+    for first, second in itertools.combinations_with_replacement(names(root), 2):
+        text = invoke(root, "compare", first, second, "--json").stdout
+        data = json.loads(text, parse_constant=lambda word: pytest.fail(word))
+        assert all(cell["verdict"] for cell in data["cells"]), (first, second)
+        if "odd" in first + second:
+            assert " nan" not in invoke(root, "compare", second, first).stdout.lower(), (first, second)
+
+
+def test_parts_of_several_schemas_count_alike(root):
+    (name,) = [name for name in names(root) if name.startswith("mixed")]
+    data = json.loads(invoke(root, "show", name, "--json").stdout)
+    assert {cell["gpus"]: cell["trials"] for cell in data["cells"]} == {1: 3, 2: 3}

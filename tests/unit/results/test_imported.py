@@ -1,0 +1,207 @@
+"""Foreign tables in our schema: right values, and a sentence with row and column for what is wrong."""
+
+import json
+import math
+
+import pytest
+
+from rtxscale.errors import BadInput, SpecError
+from rtxscale.results.foreign import parse_foreign
+from rtxscale.results.imported import import_table
+from rtxscale.results.imported_nccl import import_nccl_tests, looks_like_nccl_tests
+from rtxscale.spec.cell import Cell
+from rtxscale.spec.mapping import ImportMapping, parse_mapping
+
+SOURCE = "imported: t.csv (sha256 0123456789ab)"
+
+
+def mapping(text="{}"):
+    return parse_mapping(text, "m.yaml")
+
+
+def trials(text, mapped="constants: {batch_per_gpu: 64}"):
+    imported = import_table(parse_foreign(text, "t.csv"), mapping(mapped), SOURCE)
+    return imported.tables["trials"].to_pylist()
+
+
+def test_known_names_need_no_mapping_and_every_row_names_its_source():
+    first, second = trials("ngpus,images/s,Loss,precision\n1,100,2.5,bf16\n4,380.5,,bf16\n")
+    assert (first["gpus"], first["throughput_per_s"], first["loss_last"], first["precision"]) == (1, 100.0, 2.5, "bf16")
+    assert (second["gpus"], second["throughput_per_s"], second["loss_last"]) == (4, 380.5, None)
+    assert (second["batch_per_gpu"], second["global_batch"], second["outcome"]) == (64, 256, "ok")
+    assert {first["source"], second["source"]} == {SOURCE}
+
+
+@pytest.mark.parametrize("separator", [";", "\t", "|"])
+def test_other_separators(separator):
+    (row,) = trials(separator.join(["gpus", "throughput"]) + "\n" + separator.join(["2", "150"]) + "\n")
+    assert row["throughput_per_s"] == 150.0
+
+
+def test_json_forms_and_their_nan():
+    rows = [{"gpus": 2, "throughput": 150, "loss": math.nan}]
+    for text in (json.dumps(rows), json.dumps({"host": "x", "results": rows})):
+        (row,) = trials(text)
+        assert (row["gpus"], row["throughput_per_s"]) == (2, 150.0)
+        assert math.isnan(row["loss_last"])
+
+
+def test_steps_per_second_are_work_only_with_a_batch():
+    (row,) = trials("gpus,steps_per_s\n4,2.62\n")
+    assert row["throughput_per_s"] == pytest.approx(2.62 * 64 * 4)
+    with pytest.raises(BadInput, match=r"row 2: found no batch; expected batch_per_gpu or global_batch"):
+        trials("gpus,steps_per_s\n4,2.62\n", "{}")
+
+
+def test_a_step_time_is_work_too():
+    (row,) = trials("gpus,step_time_s\n2,0.5\n")
+    assert row["throughput_per_s"] == pytest.approx(64 * 2 / 0.5)
+
+
+def test_an_efficiency_needs_its_base_and_adds_it():
+    with pytest.raises(BadInput, match="efficiency without its base"):
+        trials("gpus,efficiency\n4,0.9\n")
+    four, base = trials("gpus,efficiency\n4,0.9\n", "constants: {batch_per_gpu: 1, base_throughput_per_s: 6.0}")
+    assert four["throughput_per_s"] == pytest.approx(0.9 * 6 * 4)
+    assert (base["gpus"], base["throughput_per_s"]) == (1, 6.0)
+
+
+def test_rows_are_repeats_unless_they_are_said_to_be_sessions():
+    text = "gpus,throughput\n2,100\n2,101\n2,102\n"
+    assert [(row["visit"], row["repeat"]) for row in trials(text)] == [(1, 1), (1, 2), (1, 3)]
+    sessions = trials(text, "{rows: sessions, constants: {batch_per_gpu: 64}}")
+    assert [(row["visit"], row["repeat"]) for row in sessions] == [(1, 1), (2, 1), (3, 1)]
+    named = trials("gpus,throughput,session\n2,100,mon\n4,200,tue\n2,101,tue\n")
+    assert [row["visit"] for row in named] == [1, 2, 2]
+    assert len({row["trial_id"] for row in trials(text)}) == 3
+
+
+def test_a_named_trial_counts_once_and_its_retries_are_attempts():
+    text = "id,gpus,status,throughput\na,2,ERROR,10\na,2,done,100\nb,2,done,101\nb,2,done,101\n"
+    imported = import_table(parse_foreign(text, "t.csv"), mapping("constants: {batch_per_gpu: 64}"), SOURCE)
+    rows = imported.tables["trials"].to_pylist()
+    assert [(row["attempt"], row["outcome"]) for row in rows] == [(1, "crashed"), (2, "ok"), (1, "ok")]
+    assert rows[0]["trial_id"] == rows[1]["trial_id"] != rows[2]["trial_id"]
+    assert imported.notes[:2] == (
+        "1 rows that repeat another one word by word are counted once",
+        "1 rows are further attempts at a trial: its last good one counts",
+    )
+
+
+def test_settings_of_a_cell_make_it_one_of_ours():
+    mapped = """
+columns: {nccl.algorithm: algo, nccl.channels: ch}
+constants: {workload.kind: vision, workload.model: resnet50, batch_per_gpu: 64, work_unit: image}
+"""
+    text = "gpus,algo,ch,throughput\n2,ring,8,100\n"
+    imported = import_table(parse_foreign(text, "t.csv"), mapping(mapped), SOURCE)
+    (row,) = imported.tables["trials"].to_pylist()
+    workload = {"kind": "vision", "model": "resnet50", "batch_per_gpu": 64, "global_batch": 128}
+    ours = Cell.model_validate({"gpus": 2, "workload": workload, "nccl": {"algorithm": "ring", "channels": 8}})
+    assert (row["cell_id"], row["workload"]) == (ours.cell_id, "vision/resnet50")
+
+
+def test_axes_are_what_varies():
+    text = "gpus,nccl.p2p,throughput\n2,auto,100\n2,disabled,90\n4,auto,180\n"
+    imported = import_table(parse_foreign(text, "t.csv"), mapping("constants: {batch_per_gpu: 64}"), SOURCE)
+    assert imported.axes == {"gpus": (2, 4), "nccl.p2p": ("auto", "disabled")}
+
+
+def test_columns_without_a_place_are_named():
+    imported = import_table(
+        parse_foreign("gpus,throughput,mood\n2,100,fine\n", "t"), mapping("constants: {batch_per_gpu: 1}"), SOURCE
+    )
+    assert imported.notes == ("columns not used: mood",)
+
+
+@pytest.mark.parametrize(
+    ("text", "mapped", "words"),
+    [
+        ("gpus,throughput\nx,100\n", None, "row 2, column gpus: found 'x'; expected a number"),
+        ("gpus,throughput\n1.5,100\n", None, "expected a whole number of at least 1"),
+        ("gpus,throughput\n0,100\n", None, "expected a whole number of at least 1"),
+        ("cards,throughput\n1,100\n", None, "found no GPU count"),
+        ("gpus,throughput\n,100\n", None, "found no GPU count"),
+        ("gpus,throughput\n2\n", None, "found 1 values; expected 2"),
+        ("gpus,gpus\n2,3\n", None, "found the column gpus more than once"),
+        ("gpus,\n2,3\n", None, "a column without a name"),
+        ('gpus,throughput\n2,"10\n', None, "found broken CSV"),
+        ("gpus,throughput\n", None, "found no row"),
+        ("", None, "found no row"),
+        ("[{", None, "found broken JSON"),
+        ('{"a": 1}', None, "holds no list of objects"),
+        ('[{"gpus": [2]}]', None, "found a list or object at row 1: gpus"),
+        ("gpus,status\n2,WEIRD\n", None, "found the outcome 'WEIRD'"),
+        ("gpus,throughput\n2,1\n", "columns: {gpus: cards}", "found no column gpus: cards"),
+        ("gpus,throughput,global_batch\n3,1,64\n", "{}", "expected a multiple of 3 GPUs"),
+        ("gpus,throughput,global_batch\n2,1,64\n", None, "found batch 64 per GPU on 2 GPUs and a global batch of 64"),
+    ],
+)
+def test_what_is_wrong_is_said_with_its_place(text, mapped, words):
+    with pytest.raises(BadInput) as error:
+        trials(text, mapped or "constants: {batch_per_gpu: 64}")
+    assert words in str(error.value)
+
+
+def test_a_row_without_a_number_does_not_count_as_good():
+    (row,) = trials("gpus,throughput\n2,N/A\n")
+    assert (row["outcome"], row["throughput_per_s"]) == ("crashed", None)
+    assert "no throughput" in row["message"]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("columns: {gpu: n}", "found the field gpu; expected a known field: the nearest is gpus"),
+        ("rows: maybe", "rows: found maybe; expected repeats or sessions"),
+        ("outcomes: {DONE: fine}", "outcomes.DONE: found fine; expected ok, crashed, oom"),
+        ("columns: {gpus: [1]}", "columns.gpus: found"),
+        ("colums: {}", "found the key colums"),
+        ("{columns: {gpus: n}, constants: {gpus: 2}}", "expected each field once"),
+        ("- 1", "expected a mapping"),
+        ("", "found an empty file"),
+    ],
+)
+def test_a_wrong_mapping_is_refused_with_its_line(text, words):
+    with pytest.raises(SpecError) as error:
+        mapping(text)
+    assert words in str(error.value)
+    assert str(error.value).startswith("m.yaml:1:")
+
+
+NCCL = """# nccl-tests version 2.19.6 nccl-headers=22809 nccl-library=22809
+# Collective test starting: all_reduce_perf
+# nThread 1 nGpus 2 minBytes 1048576 maxBytes 2097152 step: 2(factor) warmup iters: 5 iters: 20 agg iters: 1
+#  Rank  0 Group  0 Pid 1 on host device  0 [0000:01:00] NVIDIA H200
+#  Rank  1 Group  0 Pid 1 on host device  1 [0000:02:00] NVIDIA H200
+#       size         count      type   redop    root     time   algbw   busbw  #wrong     time   algbw   busbw  #wrong
+     1048576        262144     float     sum      -1     70.0   15.00   15.00       0     35.0   30.00   30.00       0
+     2097152        524288     float     sum      -1     80.0   26.00   26.00       0     60.0   35.00   35.00       7
+# Avg bus bandwidth    : 26
+"""
+
+
+def test_nccl_tests_output_becomes_a_collectives_trial():
+    assert looks_like_nccl_tests(NCCL)
+    imported = import_nccl_tests(NCCL, "n.txt", ImportMapping(), SOURCE)
+    (trial,) = imported.tables["trials"].to_pylist()
+    assert (trial["gpus"], trial["workload"], trial["source"]) == (2, "collectives", SOURCE)
+    rows = imported.tables["collectives"].to_pylist()
+    assert [(row["size_bytes"], row["busbw_gb_s"], row["data_ok"]) for row in rows] == [
+        (2**20, 30.0, True),
+        (2**21, 35.0, False),
+    ]
+    assert rows[0]["time_mean_s"] == pytest.approx(35e-6)
+    facts = {row["name"]: row["value"] for row in imported.tables["environment"].to_pylist()}
+    assert (facts["nccl-tests"], facts["nccl"], facts["warm-up iterations"]) == ("2.19.6", "2.28.9", "5")
+    ours = Cell.model_validate_json(trial["cell_json"])
+    assert (ours.gpus, ours.workload.operations, ours.workload.sizes_mib) == (2, ("all_reduce",), (1.0, 2.0))
+
+
+def test_nccl_tests_output_that_hides_its_ranks_needs_them_told():
+    bare = "\n".join(line for line in NCCL.splitlines() if "Rank" not in line and "Collective" not in line)
+    with pytest.raises(BadInput, match="found no operation on an unknown number of GPUs"):
+        import_nccl_tests(bare, "n.txt", ImportMapping(), SOURCE)
+    told = mapping("constants: {gpus: 4, nccl.p2p: disabled}")
+    with pytest.raises(BadInput, match="found no operation"):
+        import_nccl_tests(bare, "n.txt", told, SOURCE)
