@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import REPOSITORY, clean_environment, command_of, end_processes_of, processes_of, wait_for
+from conftest import REPOSITORY, Head, clean_environment, command_of, end_processes_of, processes_of, wait_for
 from tiny import rows_of, sweep_file, trials_of
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "cli"))
@@ -24,15 +24,19 @@ pytestmark = pytest.mark.ray
 
 
 class Command:
-    """`rtxscale sweep`, or another command of many minutes, in a process of its own, with its output as it comes."""
+    """`rtxscale sweep`, or another command of many minutes, in a process of its own, with its output as it comes.
 
-    def __init__(self, home, sweep, results, *options, words=()):
+    `place` is a home, for a cluster of the command's own, or the head node to run on.
+    """
+
+    def __init__(self, place, sweep, results, *options, words=()):
         self._path = sweep.with_suffix(".log")
         words = words or ("sweep", str(sweep))
         arguments = [sys.executable, "-m", "rtxscale", *words, "--results", str(results), *options]
+        arguments += ["--address", place.address] if isinstance(place, Head) else []
         with self._path.open("ab") as log:
             self.process = subprocess.Popen(
-                arguments, env=clean_environment(home), cwd=REPOSITORY, stdout=log, stderr=subprocess.STDOUT
+                arguments, env=variables_at(place), cwd=REPOSITORY, stdout=log, stderr=subprocess.STDOUT
             )
 
     @property
@@ -46,6 +50,11 @@ class Command:
     def end(self, timeout_s=240):
         code = self.process.wait(timeout_s)
         return code, self.output
+
+
+def variables_at(place):
+    """The environment of whoever works there."""
+    return place.environment if isinstance(place, Head) else clean_environment(place)
 
 
 @pytest.fixture
@@ -152,15 +161,15 @@ def test_ctrl_c_while_a_session_starts_ends_it_cleanly(own_home, tmp_path):
     assert code == 130, output
 
 
-def test_another_terminal_sees_the_sweep_and_ends_it_after_its_trial(own_home, tmp_path):
+def test_another_terminal_sees_the_sweep_and_ends_it_after_its_trial(head, tmp_path):
     results = tmp_path / "results"
-    command = Command(own_home, sweep_file(tmp_path, "asked", gpus="[1, 2]", window_s=2), results)
+    command = Command(head, sweep_file(tmp_path, "asked", gpus="[1, 2]", window_s=2), results)
     command.until("results: ")
     (run_dir,) = results.iterdir()
     wait_for(lambda: (run_dir / "live.json").exists(), 60, "the state")
-    shown = json.loads(rtxscale(own_home, "status", "--results", results, "--json"))
+    shown = json.loads(rtxscale(head, "status", "--results", results, "--json"))
     assert [(one["run"], one["finished"]) for one in shown] == [(run_dir.name, 0)]
-    asked = rtxscale(own_home, "stop", run_dir.name, "--results", results)
+    asked = rtxscale(head, "stop", run_dir.name, "--results", results)
     assert "it has ended" in asked
     code, output = command.end(20)
     assert code == 3, output
@@ -168,15 +177,14 @@ def test_another_terminal_sees_the_sweep_and_ends_it_after_its_trial(own_home, t
     assert not (run_dir / "live.json").exists()
     assert not (run_dir / "stop").exists()
     assert {row["outcome"] for row in trials_of(run_dir)} <= {"ok"}
-    all_ends(own_home, 10)
 
 
-def test_what_a_run_has_selected_is_confirmed_in_fresh_sessions_of_the_same_run(own_home, tmp_path):
+def test_what_a_run_has_selected_is_confirmed_in_fresh_sessions_of_the_same_run(head, tmp_path):
     sweep = sweep_file(tmp_path, "selected", buckets="[1, 25]")
     run_dir = selected_run(tmp_path / "results", sweep, faster_bucket)
     before = Run.open(run_dir).attempts()
     words = ("confirm", run_dir.name, "--visits", "2")
-    code, output = Command(own_home, sweep, tmp_path / "results", words=words).end()
+    code, output = Command(head, sweep, tmp_path / "results", words=words).end()
     assert code == 0, output
     assert output.splitlines()[-1] == str(run_dir)
     assert "8 of 8 trials finished" in output
@@ -188,22 +196,21 @@ def test_what_a_run_has_selected_is_confirmed_in_fresh_sessions_of_the_same_run(
     assert list(orders.values()) == [["25", "auto", "auto", "25"], ["auto", "25", "25", "auto"]]
     assert {row["outcome"] for row in rows} == {"ok"}
     assert before.items() <= Run.open(run_dir).attempts().items()
-    (found,) = json.loads(rtxscale(own_home, "show", run_dir, "--json"))["confirmed"]
+    (found,) = json.loads(rtxscale(head, "show", run_dir, "--json"))["confirmed"]
     assert (found["gpus"], found["visits"], round(found["selected_gain"], 3)) == (2, 2, 0.04)
-    all_ends(own_home, 10)
 
 
-def rtxscale(home, *arguments):
+def rtxscale(place, *arguments):
     """Standard output of another command in another terminal."""
     command = [sys.executable, "-m", "rtxscale", *map(str, arguments)]
     return subprocess.run(
-        command, env=clean_environment(home), cwd=REPOSITORY, capture_output=True, text=True, timeout=120, check=True
+        command, env=variables_at(place), cwd=REPOSITORY, capture_output=True, text=True, timeout=120, check=True
     ).stdout
 
 
-def test_the_limit_stops_at_a_trial_boundary_and_says_how_to_go_on(own_home, tmp_path):
+def test_the_limit_stops_at_a_trial_boundary_and_says_how_to_go_on(head, tmp_path):
     sweep = sweep_file(tmp_path, "limited", gpus="[1]")
-    code, output = Command(own_home, sweep, tmp_path / "results", "--limit-minutes", "0").end()
+    code, output = Command(head, sweep, tmp_path / "results", "--limit-minutes", "0").end()
     assert code == 3, output
     assert "stopped by the time limit" in output
 
@@ -228,10 +235,10 @@ def test_a_wrong_address_is_found_quickly(own_home, tmp_path):
     assert not list((tmp_path / "results").iterdir())
 
 
-def test_a_model_that_does_not_exist_is_refused_before_anything_runs(own_home, tmp_path):
+def test_a_model_that_does_not_exist_is_refused_before_anything_runs(head, tmp_path):
     sweep = sweep_file(tmp_path, "misnamed")
     sweep.write_text(sweep.read_text().replace("model: resnet18", "model: resnte18"))
-    code, output = Command(own_home, sweep, tmp_path / "results").end(120)
+    code, output = Command(head, sweep, tmp_path / "results").end(120)
     assert code == 2, output
     assert "found 'resnte18'" in output
     assert "resnet18" in output.replace("resnte18", "")
