@@ -110,7 +110,7 @@ def outcome_of(error: Exception) -> Outcome:
 
 
 def one_line(error: Exception) -> str:
-    """An exception as one line of text.
+    """An exception as one line of text, its notes in brackets behind it.
 
     >>> one_line(ValueError("bad  thing")), one_line(MemoryError())
     ('ValueError: bad thing', 'MemoryError')
@@ -118,4 +118,6 @@ def one_line(error: Exception) -> str:
     text = " ".join(str(error).split())
     if isinstance(error, Stopped):
         return text
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+    notes = "; ".join(" ".join(note.split()) for note in getattr(error, "__notes__", ()))
+    said = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    return f"{said} ({notes})" if notes else said

@@ -1,5 +1,7 @@
 """One trial from order to report: build, warm up, measure the window, time collectives, gather the evidence.
 
+The no_sync arm, where one is asked for, comes after all of that and touches none of it.
+
 All ranks walk through it in step. What can go wrong is sorted out by `rank.loop`, not here. Caller: `rank.loop`.
 """
 
@@ -17,6 +19,7 @@ from rtxscale.models.flops import training_flops_per_token
 from rtxscale.models.shapes import SIZES
 from rtxscale.nccl.attest import Attested
 from rtxscale.rank import rows
+from rtxscale.rank.apart import Arm, no_sync_arm
 from rtxscale.rank.channel import Order, RankReport
 from rtxscale.rank.communicator import communicator, knobs_of
 from rtxscale.rank.evidence import attest_buckets, attest_nccl, refuted
@@ -28,7 +31,7 @@ from rtxscale.spec.workload import CollectivesWorkload, LanguageWorkload
 from rtxscale.stats.steady import steepest
 from rtxscale.workloads.collectives import Request, Timing, time_collectives
 from rtxscale.workloads.delay import with_delay
-from rtxscale.workloads.protocol import Context, Running
+from rtxscale.workloads.protocol import Context, Running, work_of_latest
 from rtxscale.workloads.registry import IMPLEMENTATIONS
 
 MIB = 1024 * 1024
@@ -56,6 +59,7 @@ def run_trial(order: Order, session: Session) -> RankReport:
         session.log.begin()
     started = time.perf_counter()
     with communicator(cell, session.place, session.device) as group:
+        session.control.exchange(None)  # nobody fails and leaves while others are still connecting to it
         context = _context(cell, group, session)
         with closing(IMPLEMENTATIONS[cell.workload.kind].prepare(context)) as running:
             session.control.exchange(None)
@@ -102,10 +106,12 @@ def _measure(order: Order, session: Session, context: Context, running: Running,
         window = _window(stepper, warm, cell, session)
     shares = session.control.exchange(_share(session, running, stepper, window))
     timings, collectives_s = _collectives(cell, context)
+    attested = _evidence(cell, session, running) if rank == 0 else ()
+    arm = _arm(order, stepper, window)
     tables = {"steps": rows.steps_table(order, rank, stepper.phases)}
     if rank != 0:
         return RankReport(rank=rank, outcome=Outcome.OK, tables=tables)
-    attested = _evidence(cell, session, running)
+    attested = attested if arm is None else (*attested, arm.attested)
     tables |= {
         "buckets": rows.buckets_table(order, running.buckets()),
         "collectives": rows.collectives_table(order, timings),
@@ -117,6 +123,7 @@ def _measure(order: Order, session: Session, context: Context, running: Running,
         "threads": session.place.threads,
         "build_s": built_s,
         "collectives_s": collectives_s,
+        "no_sync_s": None if arm is None else arm.seconds,
         "work_unit": running.unit,
         "flops_per_work": flops_per_work(cell),
         "load_s": load_s,
@@ -159,7 +166,7 @@ def _share(session: Session, running: Running, stepper: Stepper, window: Window 
         fields["memory_reserved_mib"] = torch.cuda.max_memory_reserved(session.device) / MIB
     if window is not None:
         block = stepper.phases[-1].block
-        fields |= {"work": (running.work_per_step or 0.0) * window.steps, "step_s": block.step_s}
+        fields |= {"work": work_of_latest(running, window.steps), "step_s": block.step_s}
         fields["loss"] = running.loss()
         if block.host_bound is not None:
             fields["host_bound_share"] = float(block.host_bound.mean())
@@ -173,6 +180,14 @@ def _collectives(cell: Cell, context: Context) -> tuple[list[Timing], float | No
         return [], None
     start = time.perf_counter()
     return time_collectives(request, context), time.perf_counter() - start
+
+
+def _arm(order: Order, stepper: Stepper, window: Window | None) -> Arm | None:
+    """The no_sync arm as long as the window, where the sweep's own trials ask for a loss budget."""
+    trial = order.trial
+    if window is None or trial.stage != "sweep" or not trial.cell.measure.loss_budget:
+        return None
+    return no_sync_arm(stepper, window.steps, trial.cell.gpus)
 
 
 def collectives_of(cell: Cell) -> Request | None:
@@ -212,7 +227,7 @@ def flops_per_work(cell: Cell) -> float | None:
     workload = cell.workload
     if not isinstance(workload, LanguageWorkload):
         return None
-    return training_flops_per_token(SIZES[workload.size], workload.context)
+    return training_flops_per_token(SIZES[workload.size], workload.context, workload.adapter)
 
 
 def _warm_up_facts(warm: WarmUp) -> dict[str, Any]:

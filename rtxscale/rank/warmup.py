@@ -87,6 +87,18 @@ class Stepper:
         self._keep(name, block)
         self._agree(None)
 
+    def keep_finite(self, name: str, block: Block) -> bool:
+        """Keep steps of a trial whose window is measured, unless the loss of some rank is not finite; whether it is.
+
+        Raises:
+            Stopped: another rank failed.
+        """
+        loss = self.running.loss()
+        finite = all(self.control.exchange(loss is None or math.isfinite(loss)))
+        if finite:
+            self._keep(name, block)
+        return finite
+
     def _keep(self, name: str, block: Block) -> None:
         self.phases.append(Phase(name=name, block=block))
         self.vitals.worked(0.0 if name == "first" else float(block.step_s.sum()))  # a first step mostly compiles

@@ -1,7 +1,7 @@
 """Differences that add up, such as seconds: their mean with an interval from Student's t.
 
-For what a delay adds to a step; ratios belong to `stats.compare`. The replicate is the session here as well. Called by
-`analysis` for the instrument's checks.
+For what a delay or a loss adds to a step; ratios belong to `stats.compare`. The replicate is the session here as well.
+Called by `analysis` for the instrument's checks and for loss budgets.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from rtxscale.stats.intervals import CONFIDENCE, Interval, t_quantile
+from rtxscale.stats.intervals import CONFIDENCE, Interval, LogMoments, t_quantile, welch_difference
 
 
 def mean_interval(differences: ArrayLike, confidence: float = CONFIDENCE) -> Interval:
@@ -34,3 +34,38 @@ def mean_interval(differences: ArrayLike, confidence: float = CONFIDENCE) -> Int
     variance = sample.var(ddof=1) if sample.size > 1 else np.nan
     half = t_quantile(sample.size - 1, confidence) * np.sqrt(variance / max(sample.size, 1))
     return Interval(estimate=mean, low=mean - half, high=mean + half)
+
+
+def interval_of_mean(moments: LogMoments, confidence: float = CONFIDENCE) -> Interval:
+    """Mean of session values with bounds m -+ t sqrt(v/n), element by element, from their moments.
+
+    `moments` are those of the values themselves, in their own unit, not of logarithms. Assumes values that are normal.
+    Below 2 sessions the bounds are NaN.
+
+    Source: Student, "The probable error of a mean", Biometrika 6 (1908).
+
+    >>> mean = interval_of_mean(LogMoments.of([2.0], [0.01], [3]))
+    >>> [round(float(bound[0]), 3) for bound in (mean.estimate, mean.low, mean.high)]
+    [2.0, 1.752, 2.248]
+    """
+    with np.errstate(invalid="ignore", divide="ignore"):
+        half = t_quantile(moments.n - 1, confidence) * np.sqrt(moments.variance / moments.n)
+    return Interval(estimate=moments.mean, low=moments.mean - half, high=moments.mean + half)
+
+
+def difference_interval(first: LogMoments, second: LogMoments, confidence: float = CONFIDENCE) -> Interval:
+    """Mean of one group of sessions minus that of another, with Welch's t interval, element by element.
+
+    The moments are those of the values themselves, in their own unit, not of logarithms. Assumes independent sides
+    (different sessions), not equal variances. Below 2 sessions on a side the bounds are NaN.
+
+    Source: B. L. Welch, "The generalization of Student's problem when several different population variances are
+    involved", Biometrika 34 (1947).
+
+    >>> lost = difference_interval(LogMoments.of([2.0], [0.01], [3]), LogMoments.of([1.5], [0.01], [3]))
+    >>> [round(float(bound[0]), 3) for bound in (lost.estimate, lost.low, lost.high)]
+    [0.5, 0.273, 0.727]
+    """
+    difference, error, freedom = welch_difference(first, second)
+    half = t_quantile(freedom, confidence) * error
+    return Interval(estimate=difference, low=difference - half, high=difference + half)

@@ -38,6 +38,14 @@ def test_cpu_ranks_see_no_gpu():
     assert rank_environment(Cell.model_validate({"workload": WORKLOAD}), "cpu") == {"CUDA_VISIBLE_DEVICES": ""}
 
 
+def test_only_a_script_is_told_where_its_sweep_lies():
+    script = Cell.model_validate({"workload": {"kind": "script", "entry": "train:build"}})
+    for device in ("cpu", "cuda"):
+        assert rank_environment(script, device, "/sweeps")["RTXSCALE_DIRECTORY"] == "/sweeps"
+        usual = rank_environment(Cell.model_validate({"workload": WORKLOAD}), device, "/sweeps")
+        assert "RTXSCALE_DIRECTORY" not in usual
+
+
 def test_torchrun_starts_this_python_with_so_many_ranks():
     argv = torchrun_argv(3, ["--mailbox", "here"])
     assert argv[:3] == [sys.executable, "-m", "torch.distributed.run"]

@@ -82,6 +82,12 @@ def test_out_of_memory_on_a_gpu_says_what_was_taken_and_keeps_it_as_facts(monkey
     assert report.facts == {"memory_peak_mib": 26000.0, "memory_reserved_mib": 27000.0}
 
 
+def test_what_was_noted_on_an_error_is_told_with_it():
+    error = ValueError("no such column")
+    error.add_note("train.py, line 12\n in step")
+    assert loop.one_line(error) == "ValueError: no such column (train.py, line 12 in step)"
+
+
 def test_an_interrupt_ends_the_rank(monkeypatch):
     def run_trial(order, session):
         raise KeyboardInterrupt

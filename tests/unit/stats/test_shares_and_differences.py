@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from rtxscale.stats.differences import mean_interval
+from rtxscale.stats.differences import difference_interval, interval_of_mean, mean_interval
+from rtxscale.stats.intervals import LogMoments
 from rtxscale.stats.shares import share_interval
 
 
@@ -65,3 +66,27 @@ def test_the_interval_of_the_mean_covers_as_often_as_it_says(sessions):
     intervals = [mean_interval(row, 0.9) for row in draws]
     covered = np.mean([float(found.low) <= 0.005 <= float(found.high) for found in intervals])
     assert covered == pytest.approx(0.9, abs=0.02)
+
+
+def test_means_and_differences_from_moments_are_students_and_welchs():
+    chance = np.random.default_rng(3)
+    first, second = chance.normal(0.057, 0.001, size=(7, 3)), chance.normal(0.055, 0.003, size=(7, 5))
+    sides = [
+        LogMoments.of(side.mean(axis=1), side.var(axis=1, ddof=1), [side.shape[1]] * 7) for side in (first, second)
+    ]
+    mean, lost = interval_of_mean(sides[0]), difference_interval(*sides)
+    for place in range(7):
+        student = stats.t.interval(0.95, 2, loc=first[place].mean(), scale=stats.sem(first[place]))
+        welch = stats.ttest_ind(first[place], second[place], equal_var=False).confidence_interval()
+        assert (mean.low[place], mean.high[place]) == pytest.approx(student)
+        assert (lost.low[place], lost.high[place]) == pytest.approx((welch.low, welch.high))
+        assert lost.estimate[place] == pytest.approx(first[place].mean() - second[place].mean())
+
+
+def test_one_session_on_a_side_leaves_the_difference_and_no_interval():
+    one, three = LogMoments.of([2.0], [math.nan], [1]), LogMoments.of([1.0], [0.1], [3])
+    found = difference_interval(one, three)
+    assert found.estimate[0] == 1.0
+    assert math.isnan(found.low[0])
+    assert math.isnan(found.high[0])
+    assert math.isnan(interval_of_mean(one).low[0])
