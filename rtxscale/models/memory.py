@@ -2,20 +2,20 @@
 
 A lower figure: what PyTorch holds in tensors, without the CUDA context, NCCL's buffers, fragmentation and the kernels'
 scratch space. Activations are what autograd keeps for transformers' Llama under autocast; a test counts the same
-tensors on a real model. Callers: `plan.feasibility`.
+tensors on a real model. Callers: `plan.feasibility`; `plan` and `workloads` for what is sharded.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from rtxscale.models.shapes import DecoderShape
+from rtxscale.models.shapes import Adapter, DecoderShape
 
 GIB = 1024**3
 FULL = 4
-"""Bytes of an fp32 number: weights, gradients and optimizer states are kept in it under every precision."""
+"""Bytes of an fp32 number: whatever is trained, its gradients and optimizer states are kept in it."""
 LOW = 2
-"""Bytes of an fp16 or bf16 number."""
+"""Bytes of an fp16 or bf16 number: frozen weights are kept in what they compute in."""
 ADAM_STATES = 2
 """AdamW keeps two numbers per parameter (Loshchilov and Hutter 2019, arXiv:1711.05101, algorithm 2)."""
 GATHERED_BLOCKS = 2
@@ -23,6 +23,18 @@ GATHERED_BLOCKS = 2
 LOGITS_COPIES = 3
 """fp32 numbers per logit when backward starts: log-softmax, its gradient, the logits' gradient."""
 LOW_PRECISIONS = frozenset({"fp16", "bf16"})
+SHARDED = ("fsdp", "zero2", "zero3")
+"""Values of `parallel` under which each GPU keeps a shard of everything (FSDP2)."""
+READERS = {
+    "q_proj": "q_proj",
+    "k_proj": "q_proj",
+    "v_proj": "q_proj",
+    "o_proj": "o_proj",
+    "gate_proj": "gate_proj",
+    "up_proj": "gate_proj",
+    "down_proj": "down_proj",
+}
+"""The first of the matrices that read the same tensor as this one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +51,8 @@ class DecoderTraining:
     parallel: str = "ddp"
     reshard_after_forward: bool = True
     world: int = 1
+    adapter: Adapter | None = None
+    """What LoRA trains; None: all weights are trained."""
 
     @property
     def tokens(self) -> int:
@@ -52,8 +66,28 @@ class DecoderTraining:
 
     @property
     def sharded(self) -> bool:
-        """Whether the states are spread over the GPUs."""
-        return self.parallel == "fsdp" and self.world > 1
+        """Whether weights, gradients and optimizer states are spread over the GPUs."""
+        return self.parallel in SHARDED and self.world > 1
+
+    @property
+    def resharded(self) -> bool:
+        """Whether gathered weights are let go between forward and backward."""
+        return reshards(self.parallel, reshard_after_forward=self.reshard_after_forward)
+
+    @property
+    def trained(self) -> int:
+        """Parameters that are trained."""
+        return self.shape.parameters if self.adapter is None else self.adapter.parameters(self.shape)
+
+    @property
+    def frozen(self) -> int:
+        """Parameters that are not trained: the base of an adapter."""
+        return 0 if self.adapter is None else self.shape.parameters
+
+    @property
+    def base_bytes(self) -> int:
+        """Bytes of one of the model's own numbers, adapters left out."""
+        return LOW if self.adapter is not None and self.low else FULL
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,17 +125,19 @@ class Memory:
 def memory_of(training: DecoderTraining) -> Memory:
     """Bytes on one GPU.
 
-    Source: states 4 + 4 + 8 bytes per parameter, divided by the world under FSDP: Rajbhandari et al., ZeRO (2020),
-    arXiv:1910.02054, sections 3.1 and 5, with gradients in fp32. DDP's buckets are a second copy of the gradients
-    unless `gradient_as_bucket_view` is set (torch, DistributedDataParallel).
+    Source: 4 + 4 + 8 bytes per trained parameter: Rajbhandari et al., ZeRO (2020), arXiv:1910.02054, sections 3.1 and
+    5, with gradients in fp32. zero1 divides the optimizer's by the world, fsdp, zero2 and zero3 all of them and the
+    frozen weights, which have neither gradients nor states. DDP's buckets are a second copy of the gradients unless
+    `gradient_as_bucket_view` is set (torch, DistributedDataParallel).
     """
     shares = training.world if training.sharded else 1
-    state = FULL * training.shape.parameters / shares
+    state = FULL * training.trained / shares
     replicated = training.world > 1 and not training.sharded
+    split = training.world if training.parallel == "zero1" else 1
     return Memory(
-        weights=state,
+        weights=state + training.base_bytes * training.frozen / shares,
         gradients=state,
-        optimizer=ADAM_STATES * state,
+        optimizer=ADAM_STATES * state / split,
         buckets=state if replicated else 0.0,
         copies=weight_copies(training),
         activations=activations(training),
@@ -110,18 +146,29 @@ def memory_of(training: DecoderTraining) -> Memory:
     )
 
 
-def weight_copies(training: DecoderTraining) -> float:
-    """Bytes of weights beside the fp32 ones: autocast's cache of matrices, or what FSDP gathers.
+def reshards(parallel: str, *, reshard_after_forward: bool) -> bool:
+    """Whether a sharded model lets go of gathered weights between forward and backward; the flag counts for fsdp alone.
 
-    FSDP gathers blocks in the precision they compute in and everything else in fp32 (`workloads.parallel`).
+    >>> reshards("zero3", reshard_after_forward=False), reshards("zero2", reshard_after_forward=True)
+    (True, False)
     """
-    shape = training.shape
-    head = LOW * shape.vocab * shape.hidden if training.low else 0
+    return parallel == "zero3" or (parallel == "fsdp" and reshard_after_forward)
+
+
+def weight_copies(training: DecoderTraining) -> float:
+    """Bytes of weights beside those kept: autocast's cache of fp32 matrices, or what FSDP gathers.
+
+    FSDP gathers blocks in the precision they compute in and everything else as it is kept (`workloads.parallel`).
+    """
+    shape, item = training.shape, LOW if training.low else FULL
+    added = 0 if training.adapter is None else training.adapter.block_parameters(shape)
+    cached = training.low and training.adapter is None
+    head = LOW * shape.vocab * shape.hidden if cached else 0
     if not training.sharded:
-        return head + (LOW * shape.layers * shape.block_matrices if training.low else 0)
-    blocks = min(GATHERED_BLOCKS, shape.layers) if training.reshard_after_forward else shape.layers
-    each = (LOW if training.low else FULL) * shape.block_parameters
-    return head + FULL * shape.outer_parameters + blocks * each
+        matrices = (shape.block_matrices if cached else 0) + added
+        return head + (LOW * shape.layers * matrices if training.low else 0)
+    blocks = min(GATHERED_BLOCKS, shape.layers) if training.resharded else shape.layers
+    return head + training.base_bytes * shape.outer_parameters + blocks * item * (shape.block_parameters + added)
 
 
 def activations(training: DecoderTraining) -> float:
@@ -132,10 +179,11 @@ def activations(training: DecoderTraining) -> float:
     """
     shape = training.shape
     block = block_activations(training)
-    outer = training.tokens * shape.hidden * (2 * FULL + (LOW if training.low else FULL))
+    norm_and_head = FULL if training.adapter else 2 * FULL + (LOW if training.low else FULL)
+    outer = training.tokens * shape.hidden * norm_and_head
     if not training.checkpointing:
         return outer + shape.layers * block
-    return outer + shape.layers * FULL * shape.hidden * training.tokens + block
+    return outer + shape.layers * training.base_bytes * shape.hidden * training.tokens + block
 
 
 def block_activations(training: DecoderTraining) -> float:
@@ -145,11 +193,34 @@ def block_activations(training: DecoderTraining) -> float:
     arXiv:2205.05198, section 4.1. In fp32: input and normalised input of both norms. In the matrices' precision: the
     inputs of all matrices, of SiLU and of the gate's product; autocast converts an input anew for each of its readers.
     """
+    if training.adapter is not None:
+        return training.tokens * _block_beside_adapter(training, training.adapter)
     shape, item = training.shape, LOW if training.low else FULL
     norms = 4 * FULL * shape.hidden + 2 * FULL
     matrix_inputs = (6 if training.low else 3) * item * shape.hidden
     feed_forward = 4 * item * shape.ffn
     return training.tokens * (norms + matrix_inputs + feed_forward + attention_activations(training))
+
+
+def _block_beside_adapter(training: DecoderTraining, adapter: Adapter) -> float:
+    """Bytes per token that a frozen block keeps: nothing for the gradients of its own weights.
+
+    Norms keep their input in fp32, SiLU and the gate's product their inputs, attention its own and its output. Each
+    adapter keeps the inputs of its two matrices: an input is converted for each where weights in fp32 meet autocast,
+    and is otherwise one tensor for all its readers.
+    """
+    shape, item, targets = training.shape, LOW if training.low else FULL, set(adapter.targets)
+    fused = training.attention != "math"
+    norms = 2 * FULL * shape.hidden + 2 * FULL
+    feed_forward = 3 * item * shape.ffn
+    attended = item * shape.hidden if fused else 0
+    if training.low and not training.sharded:
+        inputs = sum(shape.matrices[name][0] for name in targets)
+    else:
+        readers = [READERS[name] for name in targets if not (name == "o_proj" and fused)]
+        inputs = sum(shape.matrices[name][0] for name in set(readers))
+    adapters = item * (inputs + adapter.rank * len(targets))
+    return norms + feed_forward + attended + attention_activations(training) + adapters
 
 
 def attention_activations(training: DecoderTraining) -> float:

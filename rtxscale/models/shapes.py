@@ -7,6 +7,7 @@ Llama: RMSNorm, rotary positions, gated feed-forward, no biases, input and outpu
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 LLAMA_2 = "Touvron et al., Llama 2 (2023), arXiv:2307.09288; configuration of Llama-2-hf"
 GPT_3 = "Brown et al., GPT-3 (2020), arXiv:2005.14165, table 2.1: layers, width, heads; feed-forward 8/3 of the width"
@@ -34,10 +35,23 @@ class DecoderShape:
         """Width of all key heads together; the value heads' is the same."""
         return self.kv_heads * self.head_size
 
+    @cached_property
+    def matrices(self) -> dict[str, tuple[int, int]]:
+        """Inputs and outputs of one block's matrices, by their names in transformers."""
+        return {
+            "q_proj": (self.hidden, self.hidden),
+            "k_proj": (self.hidden, self.kv_hidden),
+            "v_proj": (self.hidden, self.kv_hidden),
+            "o_proj": (self.hidden, self.hidden),
+            "gate_proj": (self.hidden, self.ffn),
+            "up_proj": (self.hidden, self.ffn),
+            "down_proj": (self.ffn, self.hidden),
+        }
+
     @property
     def block_matrices(self) -> int:
-        """Weights of one block's matrices: query and output, key and value, three of the feed-forward."""
-        return 2 * self.hidden * (self.hidden + self.kv_hidden) + 3 * self.hidden * self.ffn
+        """Weights of one block's matrices."""
+        return sum(inputs * outputs for inputs, outputs in self.matrices.values())
 
     @property
     def block_parameters(self) -> int:
@@ -57,6 +71,26 @@ class DecoderShape:
         6738415616
         """
         return self.layers * self.block_parameters + self.outer_parameters
+
+
+@dataclass(frozen=True, kw_only=True)
+class Adapter:
+    """LoRA's adapter of every block: two matrices of this rank beside each target (arXiv:2106.09685, section 4.1)."""
+
+    rank: int
+    targets: tuple[str, ...]
+
+    def block_parameters(self, shape: DecoderShape) -> int:
+        """Weights that it adds to one block: (inputs + outputs) x rank for each target."""
+        return sum(self.rank * sum(shape.matrices[name]) for name in set(self.targets))
+
+    def parameters(self, shape: DecoderShape) -> int:
+        """Weights that it adds to the model: all that is trained.
+
+        >>> Adapter(rank=16, targets=("q_proj", "v_proj")).parameters(SIZES["7b"])
+        8388608
+        """
+        return shape.layers * self.block_parameters(shape)
 
 
 SIZES = {

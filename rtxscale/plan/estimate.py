@@ -55,7 +55,8 @@ def trial_s(cell: Cell, device: str) -> float:
     if isinstance(cell.workload, CollectivesWorkload):
         return OUTSIDE_S + collectives_s
     warmup_s = (measure.warmup_min_s or 0.0) * WARMUP_FACTOR + _compile_s(cell)
-    return OUTSIDE_S + warmup_s + (measure.window_s or 0.0) + collectives_s
+    windows = 1 + (measure.loss_budget and cell.gpus > 1)
+    return OUTSIDE_S + warmup_s + windows * (measure.window_s or 0.0) + collectives_s
 
 
 def board_power(inventory: Inventory, device: str) -> tuple[float | None, str]:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from rtxscale.models.memory import GIB, DecoderTraining, memory_of, smallest_world, training_states
 from rtxscale.models.shapes import SIZES, UNET_PARAMETERS
 from rtxscale.spec.cell import Cell
-from rtxscale.spec.workload import CollectivesWorkload, DiffusionWorkload, LanguageWorkload, Workload
+from rtxscale.spec.workload import CollectivesWorkload, DiffusionWorkload, LanguageWorkload, ScriptWorkload, Workload
 
 MARGIN = 1.15
 """A cell is refused when it needs more than this many times the GPU's memory."""
@@ -115,17 +115,19 @@ def _checkpointing_option(training: DecoderTraining, limit: float) -> str:
 
 
 def _sharding_option(training: DecoderTraining, limit: float) -> str:
-    world = smallest_world(replace(training, parallel="fsdp"), limit, MOST_GPUS)
-    if world is None or (training.sharded and world <= training.world):
+    world = smallest_world(replace(training, parallel="fsdp", reshard_after_forward=True), limit, MOST_GPUS)
+    if world is None or (training.sharded and training.resharded and world <= training.world):
         return ""
     if world <= training.world and training.world > 1:
         return "parallel fsdp"
-    return _option(world, training, checkpointing=False)
+    return _option(world, training, limit, checkpointing=False)
 
 
 def _halved(workload: Workload, batch: int) -> str:
     if batch > 1:
         return f"not known what would fit; try batch_per_gpu {batch // 2}: activations scale with it"
+    if isinstance(workload, ScriptWorkload):
+        return "not known what would fit: the batch is one already, and the code is the sweep's own"
     smaller = "context" if isinstance(workload, LanguageWorkload) else "image_size"
     return f"not known what would fit: the batch is one already; try a smaller {smaller} or model"
 
@@ -143,22 +145,25 @@ def training_of(workload: LanguageWorkload, gpus: int) -> DecoderTraining:
         parallel=workload.parallel,
         reshard_after_forward=workload.reshard_after_forward,
         world=gpus,
+        adapter=workload.adapter,
     )
 
 
 def _advice(training: DecoderTraining, has: float) -> str:
     """The fewest GPUs on which it fits when it is sharded, as it is and with checkpointing too."""
-    sharded = replace(training, parallel="fsdp")
+    sharded = replace(training, parallel="fsdp", reshard_after_forward=True)
     world = smallest_world(sharded, has, MOST_GPUS)
-    options = [] if world is None else [_option(world, training, checkpointing=False)]
+    options = [] if world is None else [_option(world, training, has, checkpointing=False)]
     if not training.checkpointing:
         fewer = smallest_world(replace(sharded, checkpointing=True), has, MOST_GPUS)
         if fewer is not None and (world is None or fewer < world):
-            options.append(_option(fewer, training, checkpointing=True))
+            options.append(_option(fewer, training, has, checkpointing=True))
     return f"fits from {' or '.join(options)}" if options else "does not fit at this batch and context, however sharded"
 
 
-def _option(world: int, training: DecoderTraining, *, checkpointing: bool) -> str:
-    """GPU count and what it takes there; sharding begins with two."""
-    takes = ["fsdp"] * (max(world, training.world) > 1) + ["checkpointing"] * checkpointing
+def _option(world: int, training: DecoderTraining, has: float, *, checkpointing: bool) -> str:
+    """GPU count and what it takes there; sharding begins with two, and is not asked for where it changes nothing."""
+    unsharded = replace(training, checkpointing=training.checkpointing or checkpointing)
+    sharding = max(world, training.world) > 1 and not (world == 1 and memory_of(unsharded).peak <= has)
+    takes = ["fsdp"] * sharding + ["checkpointing"] * checkpointing
     return f"{world} GPU{'s' * (world > 1)}" + (f" with {' and '.join(takes)}" if takes else "")

@@ -11,6 +11,7 @@ from typing import Any
 
 from rtxscale.devices.gpus import find_gpu
 from rtxscale.devices.inventory import Inventory
+from rtxscale.models.memory import SHARDED
 from rtxscale.plan.grid import is_communication
 from rtxscale.plan.model import Dropped, PlannedSession
 from rtxscale.plan.order import WITH_THREE, WITH_TWO, count_sentinels
@@ -57,11 +58,13 @@ def _collapse_notes(sweep: Sweep, cells: Cells, inventory: Inventory, device: st
     baseline = any(cell.gpus == 1 for cell in cells.cells.values())
     if baseline and (asked or sweep.nccl != Nccl() or sweep.ddp != Ddp()):
         yield "nccl.* and ddp.* do not apply to one worker: one baseline without DDP instead"
-    sharded = [cell for cell in cells.cells.values() if _is_fsdp(cell)]
-    if sharded and ("ddp.bucket_mib" in asked or sweep.ddp != Ddp()):
-        yield "ddp.* does not apply to parallel fsdp, which has no buckets: it stays on auto there"
-    if any(cell.gpus == 1 for cell in sharded):
-        yield "parallel fsdp with one worker is the whole model: there is nobody to share it with"
+    without_buckets = ", ".join(sorted({_parallel(cell) for cell in cells.cells.values()}.intersection(SHARDED)))
+    if without_buckets and ("ddp.bucket_mib" in asked or sweep.ddp != Ddp()):
+        yield f"ddp.* does not apply to parallel {without_buckets}, which has no buckets: it stays on auto there"
+    shared = {_parallel(cell) for cell in cells.cells.values() if cell.gpus == 1} - {"ddp"}
+    if shared:
+        ways = ", ".join(sorted(shared))
+        yield f"parallel {ways} with one worker is the whole model: there is nobody to share it with"
     pool = len(inventory.gpus)
     if baseline and device == "cuda" and pool > 1:
         yield f"the 1-GPU baseline is measured on each of the {pool} GPUs in turn"
@@ -74,6 +77,8 @@ def _grid_notes(sweep: Sweep, cells: Cells, device: str) -> Iterator[str]:
         yield f"default cells (nccl.* and ddp.* on auto) added to those of the axes: {cells.added}"
     if device == "cuda" and any(_compile(cell) in CUDA_GRAPH_MODES for cell in cells.cells.values()):
         yield f"compile modes with CUDA graphs ({', '.join(CUDA_GRAPH_MODES)}) run each trial in a process of its own"
+    if any(cell.workload.kind == "script" for cell in cells.cells.values()):
+        yield "workload kind script runs each trial in processes of its own: nothing that its code leaves behind stays"
     if "ddp.bucket_mib" in sweep.axes and any(_compile(cell) != "off" for cell in cells.cells.values()):
         yield "torch.compile splits the graph at DDP's buckets: ddp.bucket_mib and compile are not independent"
 
@@ -147,8 +152,8 @@ def _curves(sweep: Sweep, arm: str, cells: Iterable[Cell]) -> dict[Curve, set[in
         constant = cell.at(path)
         if constant not in declared or cell.nccl != Nccl() or cell.ddp != Ddp():
             continue
-        workload = cell.workload.model_dump(exclude={"batch_per_gpu", "global_batch"})
-        curves[(constant, *workload.values(), cell.launcher, cell.isolation, cell.measure)].add(cell.gpus)
+        workload = [value for name, value in cell.workload if name not in ("batch_per_gpu", "global_batch")]
+        curves[(constant, *workload, cell.launcher, cell.isolation, cell.measure)].add(cell.gpus)
     return curves
 
 
@@ -157,8 +162,9 @@ def _compile(cell: Cell) -> str:
     return mode
 
 
-def _is_fsdp(cell: Cell) -> bool:
-    return getattr(cell.workload, "parallel", "") == "fsdp"
+def _parallel(cell: Cell) -> str:
+    way: str = getattr(cell.workload, "parallel", "ddp")
+    return way
 
 
 def _words(counts: list[int]) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from rtxscale.models.memory import SHARDED
 from rtxscale.plan.grid import Point, make_grid
 from rtxscale.plan.model import Dropped
 from rtxscale.plan.rules import Site, refusal, refusal_of_fields
@@ -76,7 +77,7 @@ def _put(base: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
     fields = dict(base)
     for path, value in values.items():
         section, _, name = path.partition(".")
-        fields[section] = {**dict(fields[section]), name: value} if name else value
+        fields[section] = _put(dict(fields[section]), {name: value}) if name else value
     return fields
 
 
@@ -95,17 +96,25 @@ def _applicable(fields: dict[str, Any], site: Site) -> dict[str, Any]:
     changes: dict[str, Any] = {"workload": workload}
     if fields["gpus"] == 1:
         changes.update(ddp={}, collectives=None)
-    if workload["kind"] == "collectives" or workload.get("parallel") == "fsdp":
+    if workload["kind"] == "collectives" or workload.get("parallel") in SHARDED:
         changes["ddp"] = {}
-    if workload.get("parallel") == "ddp":
-        changes["workload"] = {name: value for name, value in workload.items() if name != "reshard_after_forward"}
-    if site.device == "cuda" and workload.get("compile") in CUDA_GRAPH_MODES:
-        changes["isolation"] = "process"  # what a graph holds is given back with the process only
+    if idle := _idle_fields(workload):
+        changes["workload"] = {name: value for name, value in workload.items() if name not in idle}
+    graphs = site.device == "cuda" and workload.get("compile") in CUDA_GRAPH_MODES
+    if graphs or workload["kind"] == "script":
+        changes["isolation"] = "process"  # what a graph or foreign code holds is given back with the process only
     if site.device == "cpu" or fields["gpus"] == 1:
         changes["nccl"] = {}
     elif nccl.get("protocol") != "ll128":  # `unsafe` means nothing to the other protocols
         changes["nccl"] = {name: value for name, value in nccl.items() if name != "unsafe"}
     return {**fields, **changes}
+
+
+def _idle_fields(workload: dict[str, Any]) -> tuple[str, ...]:
+    """Fields of the workload that another of its fields makes meaningless."""
+    resharding = () if workload.get("parallel") == "fsdp" else ("reshard_after_forward",)
+    adapters = ("lora_rank", "lora_alpha", "lora_targets") if workload.get("tuning") == "full" else ()
+    return resharding + adapters
 
 
 def _with_batches(workload: dict[str, Any], gpus: int) -> dict[str, Any]:

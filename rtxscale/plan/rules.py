@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from rtxscale.devices.inventory import Inventory
+from rtxscale.models.memory import SHARDED
 from rtxscale.nccl import knobs as nccl
 from rtxscale.plan.feasibility import memory_shortage
 from rtxscale.spec.cell import Cell
 from rtxscale.spec.method import contradictions
-from rtxscale.spec.workload import CUDA_GRAPH_MODES, LanguageWorkload
+from rtxscale.spec.workload import CUDA_GRAPH_MODES, LanguageWorkload, VisionWorkload
 
 HALF_PRECISIONS = ("fp16", "bf16")
 
@@ -118,21 +119,22 @@ def attention_kernel_exists(cell: Cell, site: Site) -> str | None:
 def sharding_takes_precision(cell: Cell, site: Site) -> str | None:
     """Gradient scaling looks at gradients rank by rank; ranks of FSDP would skip different steps."""
     workload = cell.workload
-    if not isinstance(workload, LanguageWorkload) or workload.parallel != "fsdp" or workload.precision != "fp16":
+    if not isinstance(workload, LanguageWorkload) or workload.parallel not in SHARDED or workload.precision != "fp16":
         return None
-    return "precision fp16 with parallel fsdp is not supported: gradients are scaled whole; use bf16"
+    return f"precision fp16 with parallel {workload.parallel} is not supported: gradients are scaled whole; use bf16"
 
 
 def graphs_keep_addresses(cell: Cell, site: Site) -> str | None:
     """CUDA graphs replay fixed addresses: FSDP moves the weights, and accumulation outlives the graph's gradients."""
     workload = cell.workload
-    if site.device != "cuda" or not isinstance(workload, LanguageWorkload) or workload.compile not in CUDA_GRAPH_MODES:
+    if site.device != "cuda" or not isinstance(workload, LanguageWorkload | VisionWorkload):
         return None
-    if workload.parallel == "fsdp":
-        return f"compile {workload.compile} uses CUDA graphs, which parallel fsdp does not allow; use compile default"
-    if workload.accumulation > 1:
-        return f"compile {workload.compile} uses CUDA graphs, which accumulation does not allow; use compile default"
-    return None
+    if workload.compile not in CUDA_GRAPH_MODES:
+        return None
+    uses = f"compile {workload.compile} uses CUDA graphs"
+    if isinstance(workload, LanguageWorkload) and workload.parallel in SHARDED:
+        return f"{uses}, which parallel {workload.parallel} does not allow; use compile default"
+    return f"{uses}, which accumulation does not allow; use compile default" if workload.accumulation > 1 else None
 
 
 def fits_in_memory(cell: Cell, site: Site) -> str | None:

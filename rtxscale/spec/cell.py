@@ -81,6 +81,9 @@ class Measure(Section):
     slope_s: Annotated[float, Field(ge=10, allow_inf_nan=False)] | None = Field(
         None, description="Time base of the slopes in seconds under load: the latest of soak and warm-up."
     )
+    loss_budget: bool = Field(
+        False, description="Also step as often without synchronisation, last in each trial: where the time goes."
+    )
 
     def resolved(self) -> Measure:
         """The same settings with every empty field filled in from the profile."""
@@ -90,7 +93,8 @@ class Measure(Section):
 @lru_cache(maxsize=256)
 def _resolved(measure: Measure) -> Measure:
     given = {name: value for name in PROFILES[measure.profile] if (value := getattr(measure, name)) is not None}
-    return Measure(profile=measure.profile, **{**PROFILES[measure.profile], **given})
+    full = {**PROFILES[measure.profile], **given}
+    return Measure(profile=measure.profile, loss_budget=measure.loss_budget, **full)
 
 
 PROFILES: dict[str, dict[str, Any]] = {
@@ -157,7 +161,7 @@ class Cell(Section):
 
 def make_cell(fields: dict[str, Any]) -> Cell:
     """A cell from plain data that a valid sweep gave; sections that many cells share are made once."""
-    made = {name: _section(name, tuple(fields[name].items())) for name in SECTIONS if isinstance(fields[name], dict)}
+    made = {name: _section(name, _frozen(fields[name])) for name in SECTIONS if isinstance(fields[name], dict)}
     return Cell(**{**fields, **made})
 
 
@@ -166,9 +170,21 @@ SECTIONS = ("workload", "collectives", "nccl", "ddp", "measure", "planted")
 
 @lru_cache(maxsize=1024)
 def _section(name: str, items: tuple[tuple[str, Any], ...]) -> Section:
-    around = {"workload": {"kind": "collectives"}, name: dict(items)}
+    plain = {key: {n: v for n, _, v in value} if isinstance(value, frozenset) else value for key, value in items}
+    around = {"workload": {"kind": "collectives"}, name: plain}
     section: Section = getattr(Cell.model_validate(around), name)
     return section
+
+
+def _frozen(fields: dict[str, Any]) -> tuple[tuple[str, Any], ...]:
+    """A section's fields as a key; the only mapping inside one, `workload.options`, becomes a set.
+
+    The set holds types too: 1 and true are equal in Python, and are two options.
+    """
+    return tuple(
+        (name, frozenset((key, type(item), item) for key, item in value.items()) if isinstance(value, dict) else value)
+        for name, value in fields.items()
+    )
 
 
 class Trial(Section):

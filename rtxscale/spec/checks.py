@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from rtxscale.spec.cell import Measure
 from rtxscale.spec.document import Document, Path, shorten
-from rtxscale.spec.fields import KINDS, Field, axis_paths, sweep_fields
+from rtxscale.spec.fields import KINDS, Field, axis_field, axis_paths, is_option, sweep_fields
 from rtxscale.spec.method import contradictions
 from rtxscale.spec.phrases import alternatives, found_value, hint, nearest
 from rtxscale.spec.sweep import Sweep
@@ -27,11 +27,12 @@ SCALARS = (bool, int, float, str)
 
 
 def check_document(document: Document) -> None:
-    """Add every problem of axes, zip, exclude, study, measure and grid size."""
+    """Add every problem of axes, zip, exclude, study, script, measure and grid size."""
     check_axes(document)
     check_zip(document)
     check_exclude(document)
     check_study(document)
+    check_script(document)
     check_measure(document)
     check_hardware(document)
     check_size(document)
@@ -57,10 +58,11 @@ def check_axes(document: Document) -> None:
     for path, values in _axes(document).items():
         if document.full:
             return
-        if path not in axis_paths(kind):
+        field = axis_field(path, kind)
+        if field is None:
             _report_axis_path(document, path, values, kind)
             continue
-        _check_values(document, path, values, sweep_fields(kind)[path])
+        _check_values(document, path, values, field)
         _check_not_fixed(document, path)
 
 
@@ -195,6 +197,35 @@ def check_study(document: Document) -> None:
             place: Path = fixed if document.at(fixed) is not None else axis
             expected = f"workload.{needed[0]} alone: study: {study} does not use {name} (study: both uses both)"
             document.report(place, f"workload.{name}", expected, line=_key_line(document, place))
+
+
+def check_script(document: Document) -> None:
+    """One way into the user's code, options with usable names, and work per step where every step has that much."""
+    if workload_kind(document) != "script":
+        return
+    place: Path = ("workload",)
+    ways = [name for name in ("entry", "path") if _given(document, name)]
+    if len(ways) != 1:
+        found = "both entry and path" if ways else "neither entry nor path"
+        expected = "one of them: entry: package.module:function, or path: train.py"
+        document.report(place, found, expected, line=_key_line(document, place))
+    if document.at((*place, "arguments")) and "path" not in ways:
+        document.report((*place, "arguments"), "arguments without a path", "options, which a function finds in its job")
+    options = document.at((*place, "options"))
+    for name in options if isinstance(options, dict) else []:
+        if not is_option(name):
+            expected = "a name of letters, digits and underscores that settings have no use for themselves"
+            where: Path = (*place, "options", name)
+            document.report(where, f"the option {shorten(name)}", expected, line=_key_line(document, where))
+    varied = document.at(("study",)) != "weak" or document.at(("axes", "workload.batch_per_gpu")) is not None
+    if varied and document.at((*place, "work_per_step")) is not None:
+        expected = "what the code itself says of each step: a fixed number is wrong for all batches but one"
+        document.report((*place, "work_per_step"), "one work_per_step for several batches", expected)
+
+
+def _given(document: Document, name: str) -> bool:
+    """Whether a field of the workload is given, fixed or as an axis."""
+    return bool(document.at(("workload", name))) or document.at(("axes", f"workload.{name}")) is not None
 
 
 def check_measure(document: Document) -> None:

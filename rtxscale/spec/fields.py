@@ -17,7 +17,7 @@ from rtxscale.spec.cell import Cell
 from rtxscale.spec.phrases import expected_value
 from rtxscale.spec.section import Section
 from rtxscale.spec.sweep import Sweep
-from rtxscale.spec.workload import Workload
+from rtxscale.spec.workload import Options, Workload
 
 KINDS: dict[str, type[Section]] = {
     get_args(model.model_fields["kind"].annotation)[0]: model for model in get_args(get_args(Workload)[0])
@@ -28,8 +28,13 @@ SHAPES = {
     "axes": "a mapping from dotted paths to lists of values, such as gpus: [1, 2]",
     "zip": "a list of groups of axes, such as [[gpus, nccl.channels]]",
     "exclude": "a list of mappings from axis to value, such as [{gpus: 4, nccl.channels: 2}]",
+    "workload.options": "a mapping from names of your own to text, numbers, true or false",
 }
 """The fields whose type says less than an example."""
+
+OPTION = FieldInfo(annotation=bool | int | float | str)
+OPTIONS = "workload.options."
+"""Below this path names are the user's own."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,6 +102,23 @@ def axis_paths(kind: str | None) -> tuple[str, ...]:
         and not field.listed
         and path not in ("workload", "workload.kind")
     )
+
+
+def axis_field(path: str, kind: str | None) -> Field | None:
+    """The field that an axis of this path is on, one of the user's own options included; None where there is none."""
+    if path in axis_paths(kind):
+        return sweep_fields(kind)[path]
+    free = f"{OPTIONS[:-1]}" in sweep_fields(kind) and is_option(path.removeprefix(OPTIONS))
+    return Field(path=path, info=OPTION, section=None, listed=False) if free and path.startswith(OPTIONS) else None
+
+
+def is_option(name: str) -> bool:
+    """Whether an option may be called so: letters, digits and underscores, and no word that settings have a use for.
+
+    >>> is_option("learning_rate"), is_option("a.b"), is_option("copy")
+    (True, False, False)
+    """
+    return name.isidentifier() and not hasattr(Options, name)
 
 
 def _walk(model: type[Section], prefix: str) -> Iterator[Field]:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
+from rtxscale.models.shapes import Adapter
 from rtxscale.spec.section import PositiveFloat, PositiveInt, Section, Several
 
 Precision = Literal["fp32", "tf32", "fp16", "bf16"]
@@ -17,6 +18,7 @@ CompileMode = Literal["off", "default", "reduce-overhead", "max-autotune"]
 Operation = Literal["all_reduce", "reduce_scatter", "all_gather", "broadcast", "all_to_all"]
 DecoderSize = Literal["tiny", "125m", "350m", "1b", "7b", "13b"]
 AttentionKernel = Literal["auto", "flash", "efficient", "math", "cudnn"]
+Matrix = Literal["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 
 CUDA_GRAPH_MODES = ("reduce-overhead", "max-autotune")
 """Modes of torch.compile that use CUDA graphs on GPUs."""
@@ -27,8 +29,18 @@ class VisionWorkload(Section):
 
     kind: Literal["vision"]
     model: str = Field("resnet50", description="Name of a timm model.", min_length=1)
-    batch_per_gpu: PositiveInt | None = Field(None, description="Images per GPU and step; the weak study's constant.")
-    global_batch: PositiveInt | None = Field(None, description="Images of all GPUs per step; the strong study's.")
+    batch_per_gpu: PositiveInt | None = Field(
+        None, description="Images per GPU and micro-step; the weak study's constant."
+    )
+    global_batch: PositiveInt | None = Field(
+        None, description="Images of all GPUs per micro-step; the strong study's constant."
+    )
+    accumulation: PositiveInt = Field(1, description="Micro-steps whose gradients are added up for one update.")
+    optimizer: Literal["sgd", "adamw"] = Field("sgd", description="sgd with a momentum of 0.9, or adamw.")
+    learning_rate: Literal["auto"] | PositiveFloat = Field("auto", description="auto: 0.01 for sgd, 0.001 for adamw.")
+    checkpointing: Literal["off", "on"] = Field(
+        "off", description="Recompute activations in backward, as timm cuts them."
+    )
     image_size: PositiveInt = Field(224, description="Height and width of an image in pixels.")
     classes: PositiveInt = Field(1000, description="Size of the classifier's output.")
     precision: Precision = Field("bf16", description="fp32, tf32 (fp32 with TF32 matmuls), fp16 with scaling, bf16.")
@@ -47,7 +59,7 @@ class VisionWorkload(Section):
 
 
 class LanguageWorkload(Section):
-    """Pre-train a Llama-shaped decoder with AdamW on random tokens that stay on the device."""
+    """Train a Llama-shaped decoder, or LoRA's adapters on it, with AdamW on random tokens that stay on the device."""
 
     kind: Literal["language"]
     size: DecoderSize = Field("125m", description="Name of a shape in `models.shapes`; weights are random.")
@@ -63,8 +75,23 @@ class LanguageWorkload(Section):
     attention: AttentionKernel = Field("auto", description="The one kernel allowed; auto leaves the choice to PyTorch.")
     precision: Precision = Field("bf16", description="fp32, tf32 (fp32 with TF32 matmuls), fp16 with scaling, bf16.")
     compile: CompileMode = Field("off", description="torch.compile mode, or off.")
-    parallel: Literal["ddp", "fsdp"] = Field("ddp", description="ddp: whole model on each GPU; fsdp: sharded (FSDP2).")
+    parallel: Literal["ddp", "fsdp", "zero1", "zero2", "zero3"] = Field(
+        "ddp",
+        description="ddp: whole model on each GPU; zero1: with the optimizer's states sharded; fsdp and zero3: all "
+        "sharded (FSDP2); zero2: the same, with gathered weights kept from forward to backward.",
+    )
     reshard_after_forward: bool = Field(True, description="fsdp only: free gathered weights between the passes.")
+    tuning: Literal["full", "lora"] = Field("full", description="Train all weights, or adapters on frozen ones (peft).")
+    lora_rank: PositiveInt = Field(16, description="lora only: the smaller dimension of an adapter's two matrices.")
+    lora_alpha: PositiveInt = Field(32, description="lora only: an adapter's output is scaled by alpha over rank.")
+    lora_targets: Several[Matrix] = Field(
+        ("q_proj", "v_proj"), min_length=1, description="lora only: the matrices of each block that get an adapter."
+    )
+
+    @property
+    def adapter(self) -> Adapter | None:
+        """What LoRA trains; None where all weights are trained."""
+        return Adapter(rank=self.lora_rank, targets=self.lora_targets) if self.tuning == "lora" else None
 
     @property
     def identity(self) -> tuple[str, ...]:
@@ -125,8 +152,70 @@ class CollectivesWorkload(Section):
         return self.kind
 
 
+class Options(Section):
+    """Values for somebody's own training: any names, each a single value; read as `workload.options.NAME`."""
+
+    model_config = ConfigDict(frozen=True, extra="allow", strict=True)
+    __pydantic_extra__: dict[str, bool | int | float | str] = Field(init=False)
+
+    def __eq__(self, other: object) -> bool:
+        """Equal names with equal values of equal types: 1 and true are equal in Python, and are two options."""
+        return isinstance(other, Options) and self._typed() == other._typed()
+
+    def __hash__(self) -> int:
+        """As `__eq__`."""
+        return hash(self._typed())
+
+    def _typed(self) -> frozenset[tuple[str, bool, bool | int | float | str]]:
+        return frozenset((name, isinstance(value, bool), value) for name, value in self.__pydantic_extra__.items())
+
+
+class ScriptWorkload(Section):
+    """Train with somebody's own code: a function that builds a training step, or a script with a loop of its own.
+
+    Not data, as everything else in a sweep is: this code runs. `path` and `directory` are relative to the sweep file.
+    """
+
+    kind: Literal["script"]
+    entry: str = Field(
+        "",
+        pattern=r"^$|^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*$",
+        description="A function as package.module:function, which builds the training step.",
+    )
+    path: str = Field(
+        "",
+        pattern=r"^$|^[^/~\x00][^\x00]*\.py$",
+        description="A script (.py) with its own loop, relative to directory.",
+    )
+    arguments: Several[str] = Field((), description="What the script finds in sys.argv behind its name.")
+    directory: str = Field(
+        ".", pattern=r"^[^/~\x00][^\x00]*$", description="Where modules are looked for, relative to the sweep file."
+    )
+    options: Options = Field(Options(), description="Values for the code: any names, each text, a number or a truth.")
+    batch_per_gpu: PositiveInt | None = Field(None, description="Samples per GPU and step; the weak study's constant.")
+    global_batch: PositiveInt | None = Field(None, description="Samples of all GPUs per step; the strong study's.")
+    precision: Precision = Field("fp32", description="What the code is asked to compute in; it has to do so itself.")
+    unit: str = Field(
+        "sample", pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,31}$", description="One unit of work: up to 32 letters or digits."
+    )
+    work_per_step: PositiveFloat | None = Field(
+        None, description="Units of work of one rank in a step; else what the code says, else its batch per GPU."
+    )
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        """The code; every trial of it has processes of its own."""
+        return (self.kind, self.entry or self.path)
+
+    @property
+    def label(self) -> str:
+        """How tables name it, such as `script/train:build`."""
+        return f"{self.kind}/{self.entry or self.path}"
+
+
 Workload = Annotated[
-    VisionWorkload | LanguageWorkload | DiffusionWorkload | CollectivesWorkload, Field(discriminator="kind")
+    VisionWorkload | LanguageWorkload | DiffusionWorkload | ScriptWorkload | CollectivesWorkload,
+    Field(discriminator="kind"),
 ]
 
 

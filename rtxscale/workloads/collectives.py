@@ -290,6 +290,9 @@ class CollectivesWarmUp:
         """Nothing beyond what NCCL's log shows."""
         return ()
 
+    def apart(self) -> None:
+        """Without communication there is no step."""
+
     def close(self) -> None:
         """Free the message."""
         self._message = None

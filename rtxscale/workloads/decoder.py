@@ -15,6 +15,7 @@ from torch.utils.checkpoint import checkpoint
 
 from rtxscale.models.shapes import DecoderShape
 from rtxscale.nccl.attest import Attested, Verdict
+from rtxscale.workloads.adapters import first_adapter_values, is_adapter
 from rtxscale.workloads.attention import REPEATED_HEADS, repeated_heads
 from rtxscale.workloads.parallel import assign
 
@@ -56,9 +57,15 @@ def materialise(model: Any, device: torch.device) -> None:
 
 @torch.no_grad()
 def fill(model: nn.Module, device: torch.device) -> None:
-    """Draw all weights anew from `SEED`: matrices normal, norms one. One whole matrix at a time is on the device."""
+    """Draw all weights anew from `SEED`: matrices normal, norms one. One whole matrix at a time is on the device.
+
+    Adapters are drawn after everything else, so that the model below them is the one that is trained without them.
+    """
     generator = torch.Generator(device).manual_seed(SEED)
-    for parameter in model.parameters():
+    for name, parameter in sorted(model.named_parameters(), key=lambda named: is_adapter(named[0])):
+        if is_adapter(name):
+            assign(parameter, first_adapter_values(name, parameter.shape, generator))
+            continue
         whole = torch.ones(parameter.shape, device=device)
         if parameter.ndim > 1:
             whole.normal_(0.0, SPREAD, generator=generator)

@@ -15,7 +15,7 @@ import torch
 
 from rtxscale.nccl.attest import Attested
 from rtxscale.spec.cell import Planted
-from rtxscale.workloads.protocol import Bucket, Context, Running
+from rtxscale.workloads.protocol import Apart, Bucket, Context, Running, work_of_latest
 
 SPIN_S = 0.002
 """A sleeping host wakes up late; the last part of a delay is waited for awake."""
@@ -39,6 +39,10 @@ class Delayed:
         self._delay()
         return self._running.step()
 
+    def work_of_latest(self, steps: int) -> float:
+        """As the workload says."""
+        return work_of_latest(self._running, steps)
+
     def loss(self) -> float | None:
         """As the workload says."""
         return self._running.loss()
@@ -50,6 +54,10 @@ class Delayed:
     def attest(self) -> tuple[Attested, ...]:
         """As the workload says."""
         return self._running.attest()
+
+    def apart(self) -> Apart | None:
+        """As the workload says; steps apart are delayed as well."""
+        return self._running.apart()
 
     def close(self) -> None:
         """Close the workload."""

@@ -15,6 +15,7 @@ from torch.nn import functional
 
 from rtxscale.nccl.attest import Attested, Verdict
 from rtxscale.spec.workload import DiffusionWorkload
+from rtxscale.workloads.apart import DdpApart, apart
 from rtxscale.workloads.compilation import attest_compile, begin_step, forget_compiled
 from rtxscale.workloads.parallel import attest_parallel, bucket_layout, data_parallel, fully_sharded
 from rtxscale.workloads.precision import AUTOCAST, attest_precision, autocast, set_precision
@@ -64,6 +65,7 @@ class DiffusionTraining:
         batch = workload.batch_per_gpu or (workload.global_batch or context.world) // context.world
         self.work_per_step: float | None = float(batch)
         self._workload, self._device, self._world, self._bare = workload, device, context.world, model
+        self._context = context
         sharded = _is_sharded(workload, context)
         wrapped = model if sharded else data_parallel(model, context)
         # Blocks of a sharded model are compiled one by one, inside the hooks that gather them.
@@ -122,6 +124,10 @@ class DiffusionTraining:
         if self._workload.compile != "off":
             rows.append(attest_compile(self._workload.compile))
         return tuple(rows)
+
+    def apart(self) -> DdpApart | None:
+        """DDP's steps without synchronisation; FSDP has none."""
+        return apart(self._model, self._context)
 
     def close(self) -> None:
         """Drop wrap, batch, gradients, optimizer and compiled code; the bare model stays with the session."""

@@ -1,7 +1,7 @@
-"""Pre-training of a decoder with AdamW on random tokens that stay on the device.
+"""Training of a decoder, or of LoRA's adapters on one, with AdamW on random tokens that stay on the device.
 
-Not a quality benchmark: the tokens are noise, every trial starts from the same weights. Under DDP the model is built
-once per session and filled anew for each trial; under FSDP it is built anew. Caller: `registry`.
+Not a quality benchmark: the tokens are noise, every trial starts from the same weights. A model that is whole on each
+rank is built once per session and filled anew for each trial; a sharded one is built anew. Caller: `registry`.
 """
 
 from __future__ import annotations
@@ -14,13 +14,23 @@ from typing import Any
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
+from rtxscale.models.memory import SHARDED, reshards
 from rtxscale.models.shapes import SIZES
 from rtxscale.nccl.attest import Attested
 from rtxscale.spec.workload import LanguageWorkload
 from rtxscale.workloads import decoder
+from rtxscale.workloads.adapters import add_adapters, attest_tuning
+from rtxscale.workloads.apart import DdpApart, apart
 from rtxscale.workloads.attention import attention_kernel, attest_attention, kernels_in
 from rtxscale.workloads.compilation import attest_compile, begin_step, forget_compiled
-from rtxscale.workloads.parallel import attest_parallel, bucket_layout, data_parallel, fully_sharded
+from rtxscale.workloads.parallel import (
+    attest_parallel,
+    bucket_layout,
+    data_parallel,
+    fully_sharded,
+    is_gathered,
+    zero_redundancy,
+)
 from rtxscale.workloads.precision import AUTOCAST, attest_precision, autocast, set_precision
 from rtxscale.workloads.protocol import Bucket, Context
 
@@ -62,6 +72,7 @@ class LanguageTraining:
         self._workload = workload
         self._device = context.device
         self._world = context.world
+        self._context = context
         self._micro_batches = draw_tokens(workload, context)
         self.work_per_step: float | None = float(sum(tokens.numel() for tokens in self._micro_batches))
         sharded = _is_sharded(workload, context)
@@ -70,14 +81,13 @@ class LanguageTraining:
         compiled = workload.compile != "off" and not sharded
         self._model: Any = torch.compile(self._wrapped, mode=workload.compile) if compiled else self._wrapped
         scaled = workload.precision == "fp16"
-        # Like SGD's, the fused step is not trusted with gradients that the scaler finds overflowing.
-        self._optimizer: Any = torch.optim.AdamW(
-            model.parameters(), lr=LEARNING_RATE, betas=BETAS, weight_decay=WEIGHT_DECAY, fused=not scaled
-        )
+        self._optimizer: Any = _optimizer(workload, context, model, fused=not scaled)
         self._scaler = torch.amp.GradScaler(context.device.type, enabled=scaled)
         self._loss: torch.Tensor | None = None
         self._output_dtype: torch.dtype | None = None
         self._kernels: tuple[str, ...] | None = None
+        self._first_block: Any = model.model.layers[0] if sharded else None
+        self._kept_whole: bool | None = None
         self._micro_steps = len(self._micro_batches)
         self._counter = None if workload.compile != "off" else decoder.ForwardCounter(model)
 
@@ -120,6 +130,8 @@ class LanguageTraining:
         with autocast(self._workload.precision, self._device):
             output = self._model(input_ids=tokens, labels=tokens, use_cache=False)
         self._output_dtype = output.logits.dtype
+        if self._first_block is not None and self._kept_whole is None:
+            self._kept_whole = is_gathered(self._first_block)
         loss: torch.Tensor = output.loss
         return loss / self._micro_steps if self._micro_steps > 1 else loss
 
@@ -132,7 +144,7 @@ class LanguageTraining:
         return bucket_layout(self._model)
 
     def attest(self) -> tuple[Attested, ...]:
-        """Precision, attention kernel, checkpointing, spreading and compilation."""
+        """Precision, attention kernel, checkpointing, what is trained, spreading and compilation."""
         passes = None if self._counter is None else self._counter.passes
         rows = [
             attest_precision(self._workload.precision, self._output_dtype, self._device),
@@ -140,10 +152,23 @@ class LanguageTraining:
             decoder.attest_checkpointing(self._workload.checkpointing, passes, self._micro_steps),
         ]
         if self._model is not None:
-            rows.append(attest_parallel(self._workload.parallel, self._model, self._world))
+            rows.append(attest_tuning(self._workload, self._wrapped))
+            rows.append(
+                attest_parallel(
+                    self._workload.parallel,
+                    self._model,
+                    self._world,
+                    optimizer=self._optimizer,
+                    kept_whole=self._kept_whole,
+                )
+            )
         if self._workload.compile != "off":
             rows.append(attest_compile(self._workload.compile))
         return tuple(rows)
+
+    def apart(self) -> DdpApart | None:
+        """DDP's steps without synchronisation; whatever shards the model or the optimizer has none."""
+        return apart(self._wrapped, self._context) if self._workload.parallel == "ddp" else None
 
     def close(self) -> None:
         """Drop wrap, tokens, gradients, optimizer and compiled code; a whole bare model stays with the session."""
@@ -151,7 +176,7 @@ class LanguageTraining:
             self._optimizer.zero_grad(set_to_none=True)
         if self._counter is not None:
             self._counter.stop()
-        self._optimizer = self._model = self._wrapped = self._loss = None
+        self._optimizer = self._model = self._wrapped = self._first_block = self._loss = None
         self._micro_batches = ()
         if self._workload.compile != "off":
             forget_compiled()
@@ -159,19 +184,45 @@ class LanguageTraining:
 
 def _is_sharded(workload: LanguageWorkload, context: Context) -> bool:
     """Whether there is anybody to share with; one worker trains the whole model."""
-    return workload.parallel == "fsdp" and context.group is not None
+    return workload.parallel in SHARDED and context.group is not None
+
+
+def _optimizer(workload: LanguageWorkload, context: Context, model: Any, *, fused: bool) -> torch.optim.Optimizer:
+    """AdamW for what is trained; under zero1 each rank keeps the states of its share of it."""
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    # Like SGD's, the fused step is not trusted with gradients that the scaler finds overflowing.
+    settings: dict[str, Any] = {"lr": LEARNING_RATE, "betas": BETAS, "weight_decay": WEIGHT_DECAY, "fused": fused}
+    if workload.parallel == "zero1" and context.group is not None:
+        return zero_redundancy(trained, context.group, torch.optim.AdamW, **settings)
+    return torch.optim.AdamW(trained, **settings)
+
+
+def _bare_model(workload: LanguageWorkload) -> Any:
+    """The architecture without memory, with its adapters where only they are trained."""
+    with torch.device("meta"):
+        model = decoder.build_decoder(SIZES[workload.size])
+        if workload.tuning == "lora":
+            add_adapters(model, workload)
+    return model
+
+
+def _form(workload: LanguageWorkload) -> tuple[str, ...]:
+    """What the kept model is: beside its size, which adapters it has and how its base is kept."""
+    if workload.tuning == "full":
+        return workload.identity
+    adapters = (workload.lora_rank, workload.lora_alpha, *sorted(workload.lora_targets))
+    return (*workload.identity, "lora", *map(str, adapters), str(AUTOCAST.get(workload.precision)))
 
 
 def _whole_model(workload: LanguageWorkload, context: Context) -> Any:
     """The session's model with its first weights."""
     kept: Resident | None = context.kept.get("language")
-    if kept is None or kept.identity != workload.identity:
+    if kept is None or kept.identity != _form(workload):
         kept = None
         context.kept.pop("language", None)  # before the next one is built: both may not fit
-        with torch.device("meta"):
-            model = decoder.build_decoder(SIZES[workload.size])
+        model = _bare_model(workload)
         decoder.materialise(model, context.device)
-        kept = context.kept["language"] = Resident(workload.identity, model)
+        kept = context.kept["language"] = Resident(_form(workload), model)
     model = kept.model
     model.zero_grad(set_to_none=True)
     decoder.set_checkpointing(model, workload.checkpointing == "on")
@@ -189,8 +240,7 @@ def _sharded_model(workload: LanguageWorkload, context: Context) -> Any:
     if context.group is None:
         raise ValueError(f"found {context.world} worker; FSDP shards over at least 2 workers")
     context.kept.pop("language", None)
-    with torch.device("meta"):
-        model = decoder.build_decoder(SIZES[workload.size])
+    model = _bare_model(workload)
     decoder.set_checkpointing(model, workload.checkpointing == "on")
     decoder.set_attention(model, workload.attention)
     blocks = list(model.model.layers)
@@ -203,7 +253,7 @@ def _sharded_model(workload: LanguageWorkload, context: Context) -> Any:
         context.group,
         device=context.device,
         block_dtype=AUTOCAST.get(workload.precision),
-        reshard_after_forward=workload.reshard_after_forward,
+        reshard_after_forward=reshards(workload.parallel, reshard_after_forward=workload.reshard_after_forward),
     )
     decoder.materialise(model, context.device)
     decoder.fill(model, context.device)

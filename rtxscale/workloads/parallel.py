@@ -1,6 +1,6 @@
-"""How a model is spread over ranks, and what that really built: DDP and its bucket layout, FSDP and its shards.
+"""How a model is spread over ranks, and what that really built: DDP's buckets, FSDP's shards, ZeRO's share of states.
 
-Not a training loop. Callers: the workloads that train a model. ZeRO will stand beside them here.
+Not a training loop. Callers: the workloads that train a model.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 
@@ -20,16 +21,16 @@ from rtxscale.nccl.attest import Attested, Verdict
 from rtxscale.workloads.protocol import Bucket, Context
 
 
-def data_parallel(model: nn.Module, context: Context) -> nn.Module:
+def data_parallel(model: nn.Module, context: Context, **options: Any) -> nn.Module:
     """The model under DDP on the context's process group; the bare model at one worker.
 
-    `bucket_cap_mb` counts in MiB in spite of its name.
+    `bucket_cap_mb` counts in MiB in spite of its name. `options` are DDP's further ones.
     """
     if context.group is None:
         return model
     device_ids = None if context.device.index is None else [context.device.index]
     return DistributedDataParallel(
-        model, device_ids=device_ids, process_group=context.group, bucket_cap_mb=context.bucket_mib
+        model, device_ids=device_ids, process_group=context.group, bucket_cap_mb=context.bucket_mib, **options
     )
 
 
@@ -54,6 +55,22 @@ def fully_sharded(
     fully_shard(model, mesh=mesh)
 
 
+def zero_redundancy(
+    parameters: Iterable[nn.Parameter], group: dist.ProcessGroup, kind: type[torch.optim.Optimizer], **settings: Any
+) -> torch.optim.Optimizer:
+    """An optimizer of this kind whose states are spread over the group's ranks, beside a model under DDP.
+
+    Each parameter belongs to one rank, which updates it and broadcasts it by itself: ZeRO's first stage, Rajbhandari et
+    al. (2020), arXiv:1910.02054, section 5.1, save that DDP reduces all gradients onto every rank.
+    """
+    return ZeroRedundancyOptimizer(list(parameters), kind, process_group=group, **settings)
+
+
+def is_gathered(block: nn.Module) -> bool:
+    """Whether a sharded block's weights lie whole on this rank at this moment."""
+    return not any(isinstance(parameter, DTensor) for parameter in block.parameters())
+
+
 @torch.no_grad()
 def assign(parameter: nn.Parameter, whole: torch.Tensor) -> None:
     """Give a parameter its values from the whole tensor: all of them, or this rank's shard."""
@@ -64,26 +81,58 @@ def assign(parameter: nn.Parameter, whole: torch.Tensor) -> None:
         parameter.copy_(whole)
 
 
-def attest_parallel(requested: str, model: nn.Module, world: int) -> Attested:
-    """How the model is spread, seen from its wrap and from where its parameters lie."""
+def attest_parallel(
+    requested: str, model: nn.Module, world: int, *, optimizer: Any = None, kept_whole: bool | None = None
+) -> Attested:
+    """How the model is spread, seen from its wrap, from where its parameters lie and from the optimizer's states.
+
+    `kept_whole`: whether a sharded block's weights were still gathered after its forward pass; None before one.
+    """
     wrapped = getattr(model, "_orig_mod", model)
-    parameters = list(wrapped.parameters())
-    sharded = sum(isinstance(parameter, DTensor) for parameter in parameters)
     if isinstance(wrapped, DistributedDataParallel):
-        kind, observed = "ddp", "ddp"
-    elif sharded:
-        kind = "fsdp" if sharded == len(parameters) else "partly sharded"
-        observed = f"{kind}, {sharded} of {len(parameters)} parameters sharded"
+        seen, observed = _seen_under_ddp(optimizer)
+    elif any(isinstance(parameter, DTensor) for parameter in wrapped.parameters()):
+        seen, observed = _seen_in_shards(wrapped, kept_whole)
     else:
-        kind, observed = "none", "one whole model"
-    verdict = Verdict.HONOURED if kind == requested else Verdict.REFUTED
+        seen, observed = {}, "one whole model"
+    verdict = {True: Verdict.HONOURED, False: Verdict.REFUTED, None: Verdict.NOT_ATTESTED}[seen.get(requested, False)]
     return Attested(
         subject="workload.parallel",
         requested=requested,
         observed=observed,
         verdict=verdict if world > 1 else Verdict.NOT_APPLICABLE,
-        evidence="type of the wrap and of the parameters",
+        evidence="type of the wrap and of the parameters; the optimizer's states; weights after the first forward pass",
     )
+
+
+Seen = tuple[dict[str, bool | None], str]
+"""Whether a model is spread in each of these ways, None where that is not seen yet; and what is seen, in words."""
+
+
+def _seen_under_ddp(optimizer: Any) -> Seen:
+    """A model under DDP: with all of the optimizer's states on this rank, or with a share of them."""
+    if not isinstance(optimizer, ZeroRedundancyOptimizer):
+        return {"ddp": True}, "ddp"
+    every = sum(parameter.numel() for group in optimizer.param_groups for parameter in group["params"])
+    own = sum(parameter.numel() for parameter in optimizer.optim.state)  # none before the first step
+    said = f"ddp, this rank's optimizer with the states of {own:,} of {every:,} trained parameters"
+    return {"zero1": own < every if own else None}, said
+
+
+def _seen_in_shards(model: nn.Module, kept_whole: bool | None) -> Seen:
+    """A model under FSDP2: every parameter in parts, whose weights stay gathered between the passes or do not."""
+    parameters = list(model.parameters())
+    sharded = sum(isinstance(parameter, DTensor) and _in_parts(parameter) for parameter in parameters)
+    every = sharded == len(parameters)
+    said = f"{'fsdp' if every else 'partly sharded'}, {sharded} of {len(parameters)} parameters sharded"
+    if kept_whole is None:
+        return {"fsdp": every, "zero2": None, "zero3": None}, said
+    between = "weights whole between the passes" if kept_whole else "weights let go between the passes"
+    return {"fsdp": every, "zero2": every and kept_whole, "zero3": every and not kept_whole}, f"{said}, {between}"
+
+
+def _in_parts(parameter: DTensor) -> bool:
+    return any(placement.is_shard() for placement in parameter.placements)
 
 
 def bucket_layout(model: nn.Module) -> tuple[Bucket, ...]:

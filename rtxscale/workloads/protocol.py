@@ -7,8 +7,9 @@ one: a model in `spec.workload`, an implementation here, a line in `registry`. C
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 import torch.distributed as dist
@@ -43,6 +44,16 @@ class Bucket:
     parameters: int
 
 
+class Apart(Protocol):
+    """Ranks that can step without communicating."""
+
+    def steps(self) -> AbstractContextManager[Any]:
+        """Steps inside train each rank on its own data alone; the ranks' parameters go their own ways."""
+
+    def rejoin(self) -> bool:
+        """Give all ranks the parameters and buffers of rank 0; whether they are equal. Every rank must call it."""
+
+
 class Running(Protocol):
     """A prepared workload."""
 
@@ -63,8 +74,26 @@ class Running(Protocol):
     def attest(self) -> tuple[Attested, ...]:
         """What was asked of the workload against what is really active."""
 
+    def apart(self) -> Apart | None:
+        """How the ranks step without communicating; None where they cannot, or where there is one only."""
+
     def close(self) -> None:
         """Let go of everything but what the session keeps; never raises for a workload that failed."""
+
+
+@runtime_checkable
+class Counted(Protocol):
+    """What a prepared workload has besides, if its steps need not all have the same work."""
+
+    def work_of_latest(self, steps: int) -> float:
+        """Work of this rank in its latest `steps` steps."""
+
+
+def work_of_latest(running: Running, steps: int) -> float:
+    """Work of this rank in its latest `steps` steps."""
+    if isinstance(running, Counted):
+        return running.work_of_latest(steps)
+    return (running.work_per_step or 0.0) * steps
 
 
 class Workload(Protocol):

@@ -1,35 +1,52 @@
 """Which implementation runs which `workload.kind`.
 
-Callers: `rank.trial`, and `run.host` for what only the libraries know, such as model names. A kind that the spec knows
-must have a line here; a test compares the two.
+Callers: `rank.trial`, and `run.host` for what only libraries and files know, such as model names. A kind that the spec
+knows must have a line here; a test compares the two.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 
-from rtxscale.spec.workload import DiffusionWorkload, VisionWorkload
+from rtxscale.spec.workload import DiffusionWorkload, LanguageWorkload, ScriptWorkload, VisionWorkload
 from rtxscale.spec.workload import Workload as Declared
+from rtxscale.workloads import adapters, script_file, unet
 from rtxscale.workloads.collectives import Collectives
 from rtxscale.workloads.diffusion import Diffusion
 from rtxscale.workloads.language import Language
 from rtxscale.workloads.protocol import Workload
-from rtxscale.workloads.unet import missing_library
-from rtxscale.workloads.vision import Vision, unknown_model
+from rtxscale.workloads.script import Script
+from rtxscale.workloads.vision import Vision, cannot_checkpoint, unknown_model
 
 IMPLEMENTATIONS: dict[str, Workload] = {
     "vision": Vision(),
     "language": Language(),
     "diffusion": Diffusion(),
+    "script": Script(),
     "collectives": Collectives(),
 }
 
 
-def complaints(workloads: Iterable[Declared]) -> list[str]:
-    """What the libraries know to be wrong with these workloads, one sentence each; empty when all can be built."""
+def complaints(workloads: Iterable[Declared], directory: str = "") -> list[str]:
+    """What is known to be wrong with these workloads, one sentence each; empty when all can be built.
+
+    `directory` is the sweep file's: what a script's paths are relative to.
+    """
     asked = list(workloads)
     models = dict.fromkeys(workload.model for workload in asked if isinstance(workload, VisionWorkload))
     found = [complaint for model in models if (complaint := unknown_model(model))]
-    if any(isinstance(workload, DiffusionWorkload) for workload in asked) and (missing := missing_library()):
+    recomputed = dict.fromkeys(
+        workload.model
+        for workload in asked
+        if isinstance(workload, VisionWorkload) and workload.checkpointing == "on" and not unknown_model(workload.model)
+    )
+    found.extend(complaint for model in recomputed if (complaint := cannot_checkpoint(model)))
+    if any(isinstance(workload, DiffusionWorkload) for workload in asked) and (missing := unet.missing_library()):
         found.append(missing)
-    return found
+    adapted = any(isinstance(workload, LanguageWorkload) and workload.tuning == "lora" for workload in asked)
+    if adapted and (missing := adapters.missing_library()):
+        found.append(missing)
+    scripts = [workload for workload in asked if isinstance(workload, ScriptWorkload)]
+    found.extend(dict.fromkeys(script_file.complaint(workload, Path(directory)) for workload in scripts))
+    return [complaint for complaint in found if complaint]

@@ -1,4 +1,4 @@
-"""Training of a timm image model with SGD on synthetic images that stay on the device.
+"""Training of a timm image model with SGD or AdamW on synthetic images that stay on the device.
 
 Not an accuracy benchmark: labels are random, every trial starts from the same weights. The model is built once per
 session; a trial restores its state, wraps it and compiles it anew. Caller: `registry`.
@@ -7,6 +7,8 @@ session; a trial restores its state, wraps it and compiles it anew. Caller: `reg
 from __future__ import annotations
 
 import difflib
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,16 +16,20 @@ import timm
 import torch
 from torch import nn
 from torch.nn import functional
+from torch.nn.parallel import DistributedDataParallel
 
 from rtxscale.nccl.attest import Attested, Verdict
 from rtxscale.spec.workload import VisionWorkload
+from rtxscale.workloads.apart import DdpApart, apart
 from rtxscale.workloads.compilation import attest_compile, begin_step, forget_compiled
 from rtxscale.workloads.parallel import bucket_layout, data_parallel
 from rtxscale.workloads.precision import attest_precision, autocast, set_precision
 from rtxscale.workloads.protocol import Bucket, Context
+from rtxscale.workloads.recomputation import Recomputation
 
 SEED = 1234
-LEARNING_RATE = 0.01
+LEARNING_RATES = {"sgd": 0.01, "adamw": 0.001}
+"""What `learning_rate: auto` means."""
 MOMENTUM = 0.9
 
 
@@ -57,39 +63,60 @@ class VisionTraining:
     unit = "image"
 
     def __init__(self, workload: VisionWorkload, context: Context, model: nn.Module) -> None:
-        """Wrap the model and draw this rank's batch."""
+        """Wrap the model and draw this rank's batches."""
         device = context.device
-        batch = workload.batch_per_gpu or (workload.global_batch or context.world) // context.world
-        self.work_per_step: float | None = float(batch)
         self._workload = workload
         self._device = device
-        wrapped = data_parallel(model, context)
+        self._context = context
+        self._wrapped: Any = data_parallel(model, context)
         mode = workload.compile
-        self._model: Any = wrapped if mode == "off" else torch.compile(wrapped, mode=mode)
-        self._images, self._labels = _batch(workload, batch, context)
+        self._model: Any = self._wrapped if mode == "off" else torch.compile(self._wrapped, mode=mode)
+        self._micro_batches = _micro_batches(workload, context)
+        self._micro_steps = len(self._micro_batches)
+        self.work_per_step: float | None = float(sum(labels.numel() for _, labels in self._micro_batches))
         scaled = workload.precision == "fp16"
-        # Fused SGD writes overflowing gradients into its momentum when the scaler wants the step skipped (torch 2.14).
-        self._optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE, momentum=MOMENTUM, fused=not scaled)
+        self._optimizer = _optimizer(workload, model, fused=not scaled)
         self._scaler = torch.amp.GradScaler(device.type, enabled=scaled)
         self._loss: torch.Tensor | None = None
         self._output_dtype: torch.dtype | None = None
+        self._recomputation = Recomputation(model)
+        if mode != "off":
+            self._recomputation.stop()
 
     def step(self) -> float:
-        """Forward, backward and update; images are resident, so input takes no time."""
+        """All micro-steps and one update; images are resident, so input takes no time."""
         begin_step(self._workload.compile)
-        with autocast(self._workload.precision, self._device):
-            output = self._model(self._images)
-            loss = functional.cross_entropy(output, self._labels)
-        self._scaler.scale(loss).backward()  # type: ignore[no-untyped-call]  # untyped in torch
+        losses = []
+        for place, (images, labels) in enumerate(self._micro_batches, start=1):
+            with self._reduction(last=place == self._micro_steps):
+                losses.append(self._micro_step(images, labels))
         self._scaler.step(self._optimizer)
         self._scaler.update()
         self._optimizer.zero_grad(set_to_none=True)
-        self._loss = loss.detach()
-        self._output_dtype = output.dtype
+        self._loss = losses[0] if len(losses) == 1 else torch.stack(losses).sum()
+        self._recomputation.stop()
         return 0.0
 
+    def _reduction(self, *, last: bool) -> AbstractContextManager[Any]:
+        """DDP adds gradients up locally until the last micro-step."""
+        if last or not isinstance(self._wrapped, DistributedDataParallel):
+            return nullcontext()
+        silent: Callable[[], AbstractContextManager[Any]] = self._wrapped.no_sync
+        return silent()
+
+    def _micro_step(self, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """Forward and backward under the same autocast and scale; this micro-batch's part of the step's loss."""
+        with autocast(self._workload.precision, self._device):
+            output = self._model(images)
+            loss = functional.cross_entropy(output, labels)
+        self._output_dtype = output.dtype
+        part = loss / self._micro_steps if self._micro_steps > 1 else loss
+        with self._recomputation.backward():
+            self._scaler.scale(part).backward()  # type: ignore[no-untyped-call]  # untyped in torch
+        return part.detach()
+
     def loss(self) -> float | None:
-        """Cross entropy of the latest step."""
+        """Mean cross entropy over the micro-steps of the latest step."""
         return None if self._loss is None else float(self._loss)
 
     def buckets(self) -> tuple[Bucket, ...]:
@@ -97,19 +124,26 @@ class VisionTraining:
         return bucket_layout(self._model)
 
     def attest(self) -> tuple[Attested, ...]:
-        """Precision, compilation and cuDNN's choice of algorithms."""
+        """Precision, checkpointing (not of compiled models unless asked for), compilation, cuDNN's algorithms."""
         rows = [attest_precision(self._workload.precision, self._output_dtype, self._device)]
+        if self._workload.compile == "off" or self._workload.checkpointing == "on":
+            rows.append(self._recomputation.attest(self._workload.checkpointing))
         if self._workload.compile != "off":
             rows.append(attest_compile(self._workload.compile))
         if self._device.type == "cuda":
             rows.append(_attest_cudnn())
         return tuple(rows)
 
+    def apart(self) -> DdpApart | None:
+        """DDP's steps without synchronisation."""
+        return apart(self._model, self._context)
+
     def close(self) -> None:
-        """Drop wrap, batch, gradients and compiled code; the bare model stays with the session."""
+        """Drop wrap, batches, gradients and compiled code; the bare model stays with the session."""
         self._optimizer.zero_grad(set_to_none=True)
-        self._model = self._loss = None
-        self._images = self._labels = torch.empty(0)
+        self._recomputation.stop()
+        self._model = self._wrapped = self._loss = None
+        self._micro_batches = ()
         if self._workload.compile != "off":
             forget_compiled()
 
@@ -130,8 +164,30 @@ def unknown_model(name: str) -> str:
     )
 
 
+def cannot_checkpoint(name: str) -> str:
+    """What is wrong with checkpointing a timm model of this name; empty when it can be, or when that is not known."""
+    try:
+        with torch.device("meta"):
+            _set_checkpointing(timm.create_model(name), True)
+    except (AssertionError, AttributeError):
+        return f"workload.checkpointing: found on, which timm {timm.__version__} does not have for {name}; expected off"
+    except RuntimeError:
+        return ""  # some models cannot be built without memory
+    return ""
+
+
+def _optimizer(workload: VisionWorkload, model: nn.Module, *, fused: bool) -> torch.optim.Optimizer:
+    """SGD with momentum, or AdamW with PyTorch's defaults."""
+    given = workload.learning_rate
+    rate = LEARNING_RATES[workload.optimizer] if given == "auto" else given
+    if workload.optimizer == "adamw":
+        return torch.optim.AdamW(model.parameters(), lr=rate, fused=fused)
+    # Fused SGD writes overflowing gradients into its momentum when the scaler wants the step skipped (torch 2.14).
+    return torch.optim.SGD(model.parameters(), lr=rate, momentum=MOMENTUM, fused=fused)
+
+
 def _restored_model(workload: VisionWorkload, context: Context) -> nn.Module:
-    """The session's model in its initial state, in the memory format asked for."""
+    """The session's model in its initial state, in the memory format and with the checkpointing asked for."""
     resident = context.kept.get("vision")
     if resident is None or resident.identity != workload.identity:
         context.kept.pop("vision", None)
@@ -139,11 +195,18 @@ def _restored_model(workload: VisionWorkload, context: Context) -> nn.Module:
     model: nn.Module = resident.model
     layout = torch.channels_last if workload.channels_last else torch.contiguous_format
     model.to(memory_format=layout)
+    _set_checkpointing(model, workload.checkpointing == "on")
     model.zero_grad(set_to_none=True)
     with torch.no_grad():
         for name, tensor in model.state_dict().items():
             tensor.copy_(resident.initial[name])
     return model.train()
+
+
+def _set_checkpointing(model: Any, wanted: bool) -> None:
+    """Tell a timm model; one that does not know of it recomputes nothing."""
+    if wanted or hasattr(model, "set_grad_checkpointing"):
+        model.set_grad_checkpointing(wanted)
 
 
 def _build(workload: VisionWorkload, device: torch.device) -> Resident:
@@ -162,14 +225,17 @@ def _build(workload: VisionWorkload, device: torch.device) -> Resident:
     return Resident(workload.identity, model, initial)
 
 
-def _batch(workload: VisionWorkload, batch: int, context: Context) -> tuple[torch.Tensor, torch.Tensor]:
-    """Random images (batch, channel, height, width) and labels (batch,), different on each rank."""
+def _micro_batches(workload: VisionWorkload, context: Context) -> tuple[tuple[torch.Tensor, torch.Tensor], ...]:
+    """Random images (batch, channel, height, width) and labels (batch,) of each micro-step, different on each rank."""
+    batch = workload.batch_per_gpu or (workload.global_batch or context.world) // context.world
+    own = batch * workload.accumulation
     generator = torch.Generator(context.device).manual_seed(SEED + context.rank)
-    shape = (batch, 3, workload.image_size, workload.image_size)
+    shape = (own, 3, workload.image_size, workload.image_size)
     images = torch.randn(shape, device=context.device, generator=generator)
-    labels = torch.randint(workload.classes, (batch,), device=context.device, generator=generator)
+    labels = torch.randint(workload.classes, (own,), device=context.device, generator=generator)
     layout = torch.channels_last if workload.channels_last else torch.contiguous_format
-    return images.contiguous(memory_format=layout), labels
+    images = images.contiguous(memory_format=layout)
+    return tuple(zip(torch.split(images, batch), torch.split(labels, batch), strict=True))
 
 
 def _attest_cudnn() -> Attested:

@@ -1,21 +1,26 @@
 """Every workload keeps the protocol's promises; one process, one worker of a Gloo group."""
 
+from dataclasses import replace
+from pathlib import Path
 from typing import get_args
 
 import pytest
 import torch
 import torch.distributed as dist
 from pydantic import TypeAdapter
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 
 from rtxscale.nccl.attest import Verdict
 from rtxscale.spec.workload import CollectivesProbe, CollectivesWorkload, VisionWorkload, Workload
 from rtxscale.workloads.collectives import Request, time_collectives
 from rtxscale.workloads.protocol import Context
 from rtxscale.workloads.registry import IMPLEMENTATIONS
+from rtxscale.workloads.script_file import DIRECTORY_VARIABLE
 
 SMALL = {"model": "test_resnet", "image_size": 32, "classes": 10, "batch_per_gpu": 2}
 TINY = {"size": "tiny", "context": 16, "batch_per_gpu": 2, "precision": "fp32"}
 LATENTS = {"model": "tiny", "image_size": 32, "batch_per_gpu": 2, "precision": "fp32"}
+OWN = {"directory": "scripts", "batch_per_gpu": 2}
 WORKLOADS = {
     "vision fp32": {"kind": "vision", "precision": "fp32", **SMALL},
     "vision tf32": {"kind": "vision", "precision": "tf32", **SMALL},
@@ -23,22 +28,36 @@ WORKLOADS = {
     "vision fp16": {"kind": "vision", "precision": "fp16", **SMALL},
     "vision contiguous": {"kind": "vision", "precision": "fp32", "channels_last": False, **SMALL},
     "vision global": {"kind": "vision", "precision": "fp32", **SMALL, "batch_per_gpu": None, "global_batch": 2},
+    "vision accumulated": {"kind": "vision", "precision": "fp16", **SMALL, "accumulation": 2},
+    "vision adamw": {"kind": "vision", "precision": "fp32", **SMALL, "optimizer": "adamw", "checkpointing": "on"},
     "transformer": {"kind": "vision", "precision": "fp32", **SMALL, "model": "test_vit", "image_size": 64},
     "language": {"kind": "language", **TINY},
     "language bf16": {"kind": "language", **TINY, "precision": "bf16"},
     "language fp16": {"kind": "language", **TINY, "precision": "fp16"},
     "language fsdp": {"kind": "language", **TINY, "parallel": "fsdp"},
+    "language zero1": {"kind": "language", **TINY, "parallel": "zero1", "precision": "fp16"},
+    "language zero2": {"kind": "language", **TINY, "parallel": "zero2"},
+    "language zero3": {"kind": "language", **TINY, "parallel": "zero3"},
+    "language lora": {"kind": "language", **TINY, "tuning": "lora", "precision": "bf16"},
+    "language lora fp16": {"kind": "language", **TINY, "tuning": "lora", "precision": "fp16"},
     "language all": {"kind": "language", **TINY, "accumulation": 2, "checkpointing": "on", "attention": "flash"},
     "diffusion": {"kind": "diffusion", **LATENTS},
     "diffusion bf16": {"kind": "diffusion", **LATENTS, "precision": "bf16", "checkpointing": "on"},
     "diffusion fsdp": {"kind": "diffusion", **LATENTS, "parallel": "fsdp"},
     "diffusion fp16": {"kind": "diffusion", **LATENTS, "precision": "fp16", "channels_last": False},
+    "script": {"kind": "script", **OWN, "entry": "tiny_entry:build"},
+    "script loop": {"kind": "script", **OWN, "path": "tiny_loop.py"},
     "collectives": {"kind": "collectives", "sizes_mib": [0.01], "operations": ["all_reduce"]},
 }
 
 
-WORK = {"language": 32, "language bf16": 32, "language fp16": 32, "language fsdp": 32, "language all": 64}
-"""Tokens per step; the images of the others are two."""
+WORK = {"language all": 64, "vision accumulated": 4}
+"""Tokens or images per step where they are not those of one batch: 32 tokens, two images of the others."""
+
+
+@pytest.fixture(autouse=True)
+def scripts_beside_this_file(monkeypatch):
+    monkeypatch.setenv(DIRECTORY_VARIABLE, str(Path(__file__).parent))
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +98,8 @@ def test_it_steps_tells_its_loss_and_can_be_closed_twice(name, group):
     assert all(wait >= 0 for wait in waits)
     loss = running.loss()
     assert loss is None or 0 < loss < 20
-    assert running.work_per_step is None or running.work_per_step == WORK.get(name, 2)
+    work = WORK.get(name, 32 if name.startswith("language") else 2)
+    assert running.work_per_step is None or running.work_per_step == work
     assert running.unit
     assert isinstance(running.buckets(), tuple)
     assert all(row.verdict in set(Verdict) for row in running.attest())
@@ -105,7 +125,7 @@ def test_the_precision_really_used_is_attested(precision, verdict):
     running = prepared(WORKLOADS[f"vision {precision}"])
     assert running.attest()[0].verdict == Verdict.NOT_ATTESTED or precision == "tf32"
     running.step()
-    (row,) = running.attest()
+    row = running.attest()[0]
     assert (row.subject, row.requested, str(row.verdict)) == ("workload.precision", precision, verdict)
     running.close()
 
@@ -128,6 +148,42 @@ def test_every_trial_starts_from_the_same_state_without_building_anew():
     assert third.loss() == pytest.approx(losses[0], rel=1e-5)
     assert losses[2] != losses[0]
     third.close()
+
+
+@pytest.mark.parametrize("name", ["vision fp32", "language", "language all", "diffusion"])
+def test_steps_apart_reduce_no_gradient_and_the_ranks_are_equal_afterwards(name, group):
+    running = prepared(WORKLOADS[name], group)
+    running.step()
+    apart, reduced = running.apart(), []
+
+    def reduce(state, bucket):
+        reduced.append(bucket.index())
+        return allreduce_hook(state, bucket)
+
+    apart.wrapped.register_comm_hook(group, reduce)
+    with apart.steps():
+        running.step()
+        running.step()
+    assert reduced == []
+    assert apart.rejoin()
+    running.step()
+    assert reduced, "steps reduce again"
+    assert not replace(apart, exchange=lambda sums: [sums, [*sums[:-1], sums[-1] + 1]]).rejoin()
+    running.close()
+
+
+@pytest.mark.parametrize("name", ["vision fp32", "language"])
+def test_a_single_worker_has_nobody_to_step_apart_from(name):
+    running = prepared(WORKLOADS[name])
+    assert running.apart() is None
+    running.close()
+
+
+@pytest.mark.parametrize("name", ["language fsdp", "collectives"])
+def test_what_cannot_compute_without_the_others_cannot_step_apart(name, group):
+    running = prepared(WORKLOADS[name], group)
+    assert running.apart() is None
+    running.close()
 
 
 def test_another_model_takes_the_place_of_the_first():

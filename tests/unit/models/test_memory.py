@@ -12,7 +12,7 @@ from rtxscale.models.memory import (
     smallest_world,
     weight_copies,
 )
-from rtxscale.models.shapes import SIZES
+from rtxscale.models.shapes import SIZES, Adapter
 
 TINY = DecoderTraining(shape=SIZES["tiny"], context=128, sequences=2)
 
@@ -22,9 +22,15 @@ def kept_by_autograd(training):
     import torch
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
+    from rtxscale.spec.workload import LanguageWorkload
+    from rtxscale.workloads.adapters import add_adapters
     from rtxscale.workloads.decoder import build_decoder, set_attention, set_checkpointing
 
     model = build_decoder(training.shape)
+    if training.adapter is not None:
+        lora = {"lora_rank": training.adapter.rank, "lora_targets": training.adapter.targets}
+        fields = {"kind": "language", "size": "tiny", "precision": training.precision, "tuning": "lora"}
+        add_adapters(model, LanguageWorkload.model_validate(fields | lora))
     set_checkpointing(model.train(), training.checkpointing)
     set_attention(model, training.attention)
     parameters = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
@@ -107,6 +113,79 @@ def test_grouped_heads_count_once_where_the_kernel_knows_them():
     training = DecoderTraining(shape=SIZES["1b"], context=2048, sequences=1)
     flash, efficient = (attention_activations(replace(training, attention=kernel)) for kernel in ("flash", "efficient"))
     assert efficient - flash == 2 * 2 * (2048 - 256)
+
+
+def test_each_stage_of_zero_divides_what_its_name_says():
+    training = DecoderTraining(shape=SIZES["7b"], context=4096, sequences=1, world=4, checkpointing=True)
+    ddp, zero1, zero2, zero3, fsdp = (
+        memory_of(replace(training, parallel=way)) for way in ("ddp", "zero1", "zero2", "zero3", "fsdp")
+    )
+    whole = 4 * 6_738_415_616  # bytes of all weights in fp32
+    assert (ddp.weights, ddp.gradients, ddp.optimizer, ddp.buckets) == (whole, whole, 2 * whole, whole)
+    assert (zero1.weights, zero1.gradients, zero1.optimizer, zero1.buckets) == (whole, whole, whole / 2, whole)
+    for stage in (zero2, zero3):
+        assert (stage.weights, stage.gradients, stage.optimizer, stage.buckets) == (whole / 4, whole / 4, whole / 2, 0)
+    assert zero2.copies - zero3.copies == 30 * 2 * SIZES["7b"].block_parameters
+    assert zero3 == fsdp
+    assert memory_of(replace(training, parallel="zero1", world=1)) == memory_of(replace(training, world=1))
+
+
+ALL = tuple(SIZES["tiny"].matrices)
+LORA_7B = DecoderTraining(
+    shape=SIZES["7b"],
+    context=4096,
+    sequences=1,
+    world=4,
+    checkpointing=True,
+    adapter=Adapter(rank=16, targets=("q_proj", "v_proj")),
+)
+
+
+def test_lora_has_states_for_its_adapters_and_keeps_its_base_in_low_precision():
+    base, adapter = 6_738_415_616, 32 * 2 * 16 * (4096 + 4096)
+    memory = memory_of(LORA_7B)
+    assert memory.weights == 2 * base + 4 * adapter
+    assert (memory.gradients, memory.optimizer, memory.buckets) == (4 * adapter, 8 * adapter, 4 * adapter)
+    assert memory_of(replace(LORA_7B, precision="fp32")).weights == 4 * base + 4 * adapter
+    shared = memory_of(replace(LORA_7B, parallel="zero3"))
+    assert (shared.weights, shared.optimizer) == (memory.weights / 4, memory.optimizer / 4)
+    assert memory_of(replace(LORA_7B, parallel="zero1")).optimizer == 2 * adapter
+    assert memory.peak < 24 * GIB < memory_of(replace(LORA_7B, adapter=None)).peak
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("attention", ["flash", "efficient", "math"])
+@pytest.mark.parametrize("targets", [("q_proj", "v_proj"), ("o_proj", "up_proj", "down_proj"), ALL], ids="-".join)
+def test_a_frozen_block_keeps_what_autograd_keeps(precision, attention, targets):
+    adapter = Adapter(rank=4, targets=targets)
+    two, three = (
+        replace(
+            TINY,
+            shape=replace(TINY.shape, layers=layers),
+            precision=precision,
+            attention=attention,
+            adapter=adapter,
+        )
+        for layers in (2, 3)
+    )
+    copies = weight_copies(three) - weight_copies(two)
+    assert kept_by_autograd(three) - kept_by_autograd(two) == pytest.approx(block_activations(two) + copies, rel=1e-6)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_a_checkpointed_frozen_block_keeps_its_input(precision):
+    adapter = Adapter(rank=4, targets=("q_proj", "v_proj"))
+    two, three = (
+        replace(
+            TINY,
+            shape=replace(TINY.shape, layers=layers),
+            checkpointing=True,
+            precision=precision,
+            adapter=adapter,
+        )
+        for layers in (2, 3)
+    )
+    assert activations(three) - activations(two) == kept_by_autograd(three) - kept_by_autograd(two)
 
 
 def test_the_smallest_world_is_the_first_that_fits():

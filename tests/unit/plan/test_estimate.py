@@ -14,6 +14,11 @@ def test_wall_time_is_start_ups_and_trials():
     assert "without GPUs" in made.estimate.basis
 
 
+def test_a_loss_budget_takes_a_second_window_where_there_is_something_to_synchronise():
+    made = plan({"gpus": [1, 2]}, machine(0), measure=MEASURE | {"loss_budget": True})
+    assert made.estimate.wall_s == pytest.approx(15 + 3 * 9 + 4 * TRIAL_S + 2 * 10)
+
+
 def test_energy_is_board_power_of_the_gpus_in_use():
     made = plan({"gpus": [2]}, machine(2), measure=MEASURE, visits=1)
     assert made.estimate.energy_wh == pytest.approx((15 + TRIAL_S) * 2 * 575 / 3600)

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from rtxscale.models.memory import memory_of
-from rtxscale.plan.feasibility import USABLE, training_of, what_would_fit
+from rtxscale.plan.feasibility import USABLE, memory_shortage, training_of, what_would_fit
 from rtxscale.spec.cell import Cell
 
 RTX_5090_MIB = 32607
@@ -51,6 +51,17 @@ def test_sharding_over_the_same_gpus_is_a_smaller_change_than_more_of_them():
     assert re.search(
         r"would fit with \d+ GPUs with fsdp", what_would_fit(cell.model_copy(update={"gpus": 1}), RTX_5090_MIB, {})
     )
+
+
+def test_zero2_can_let_go_of_its_weights_on_the_same_gpus():
+    cell = language(gpus=8, size="13b", batch_per_gpu=1, context=2048, checkpointing="on", parallel="zero2")
+    assert peak_mib(cell) > USABLE * RTX_5090_MIB >= peak_mib(cell, parallel="zero3")
+    assert "would fit with parallel fsdp" in what_would_fit(cell, RTX_5090_MIB, {})
+
+
+def test_what_fits_without_sharding_is_not_told_to_shard():
+    lora = language(gpus=2, size="7b", batch_per_gpu=1, context=8192, tuning="lora")
+    assert memory_shortage(lora, RTX_5090_MIB).endswith("has 32; fits from 1 GPU with checkpointing")
 
 
 def test_what_no_single_change_makes_fit_is_said():

@@ -8,6 +8,7 @@ from rtxscale.models.memory import memory_of
 from rtxscale.models.shapes import SIZES
 from rtxscale.plan.assume import assumed_inventory
 from rtxscale.plan.feasibility import training_of
+from rtxscale.spec.cell import Cell
 
 TINY = {"kind": "language", "size": "tiny", "context": 64, "batch_per_gpu": 2}
 
@@ -53,6 +54,49 @@ def test_resharding_is_fsdps_alone():
     assert seen == [("ddp", True), ("fsdp", False), ("fsdp", True)]
 
 
+def test_settings_of_lora_are_loras_alone():
+    axes = {"gpus": [1], "workload.tuning": ["full", "lora"], "workload.lora_rank": [8, 16]}
+    made = plan(axes, machine(gpus=1), workload=TINY)
+    assert sorted((c.workload.tuning, c.workload.lora_rank) for c in cells(made)) == [
+        ("full", 16),
+        ("lora", 8),
+        ("lora", 16),
+    ]
+    assert len(made.sessions) == 2, "full and lora share a session per visit"
+
+
+def test_zero1_has_buckets_and_the_other_stages_have_none():
+    axes = {"gpus": [2], "ddp.bucket_mib": [1], "workload.parallel": ["zero1", "zero2", "zero3"]}
+    made = plan(axes, machine(gpus=2), workload=TINY | {"reshard_after_forward": False})
+    assert {(c.workload.parallel, c.ddp.bucket_mib, c.workload.reshard_after_forward) for c in cells(made)} == {
+        ("zero1", 1.0, True),
+        ("zero1", "auto", True),
+        ("zero2", "auto", True),
+        ("zero3", "auto", True),
+    }
+    assert any("ddp.* does not apply to parallel zero2, zero3," in note for note in made.notes)
+
+
+def test_cells_from_before_these_fields_keep_their_ids():
+    one = {"gpus": 2, "workload": {"kind": "vision", "model": "resnet50", "batch_per_gpu": 128, "global_batch": 256}}
+    other = {"workload": {"kind": "language", "size": "1b", "context": 4096, "batch_per_gpu": 1, "parallel": "fsdp"}}
+    assert [Cell.model_validate(fields).cell_id for fields in (one, other)] == ["8054b3fb3b75", "2fc3dc245f7d"]
+
+
+def test_lora_of_7b_fits_where_full_training_does_not():
+    workload = {"kind": "language", "size": "7b", "context": 4096, "batch_per_gpu": 1, "checkpointing": "on"}
+    made = plan({"gpus": [1], "workload.tuning": ["full", "lora"]}, assumed_inventory("1x RTX 5090"), workload=workload)
+    assert {c.workload.tuning for c in cells(made)} == {"lora"}
+    assert [item.rule for item in made.dropped] == ["fits_in_memory"]
+
+
+def test_cuda_graphs_do_not_go_with_accumulation_of_images():
+    workload = {"kind": "vision", "batch_per_gpu": 8, "accumulation": 4, "compile": "reduce-overhead"}
+    with pytest.raises(PlanError, match="which accumulation does not allow"):
+        plan({"gpus": [1]}, machine(gpus=1), workload=workload)
+    assert plan({"gpus": [1]}, machine(gpus=1), workload=workload | {"compile": "default"}).trials
+
+
 @pytest.mark.parametrize("kernel", ["efficient", "cudnn"])
 def test_kernels_of_gpus_do_not_exist_on_cpu(kernel):
     assert f"attention {kernel} does not exist on CPU" in only_reason(
@@ -68,11 +112,14 @@ def test_half_precision_kernels_refuse_fp32_on_gpus(kernel):
     assert plan({"gpus": [1]}, machine(gpus=1), workload=TINY | {"attention": kernel}).trials
 
 
-def test_scaled_gradients_are_not_sharded():
-    assert "use bf16" in only_reason({"gpus": [2]}, machine(gpus=2), parallel="fsdp", precision="fp16")
+@pytest.mark.parametrize("parallel", ["fsdp", "zero2", "zero3"])
+def test_scaled_gradients_are_not_sharded(parallel):
+    assert f"parallel {parallel} is not supported: gradients are scaled whole; use bf16" in only_reason(
+        {"gpus": [2]}, machine(gpus=2), parallel=parallel, precision="fp16"
+    )
 
 
-@pytest.mark.parametrize("setting", [{"parallel": "fsdp"}, {"accumulation": 2}])
+@pytest.mark.parametrize("setting", [{"parallel": "fsdp"}, {"parallel": "zero2"}, {"accumulation": 2}])
 def test_cuda_graphs_go_neither_with_fsdp_nor_with_accumulation(setting):
     reason = only_reason({"gpus": [2]}, machine(gpus=2), compile="reduce-overhead", **setting)
     assert "uses CUDA graphs" in reason

@@ -72,6 +72,7 @@ def test_several_shortfalls_are_all_named():
 def test_profiles_can_hold(profile):
     assert contradictions(Measure(profile=profile)) == ()
     assert Measure(profile=profile).resolved().resolved() == Measure(profile=profile).resolved()
+    assert Measure(profile=profile, loss_budget=True).resolved().loss_budget
 
 
 @pytest.mark.parametrize(

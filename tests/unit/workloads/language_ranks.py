@@ -15,8 +15,10 @@ from rtxscale.spec.workload import LanguageWorkload
 from rtxscale.workloads.language import Language
 from rtxscale.workloads.protocol import Context
 
-STEPS = 6
+STEPS, MANY_STEPS = 6, 20
 TINY = {"kind": "language", "size": "tiny", "context": 32, "precision": "fp32"}
+LORA = {"tuning": "lora", "lora_rank": 4}
+FOLLOWED_LONG = ("ddp", "fsdp", "zero1", "zero2", "zero3")
 CASES = {
     "ddp": {"batch_per_gpu": 2},
     "ddp again": {"batch_per_gpu": 2},
@@ -29,6 +31,17 @@ CASES = {
     "ddp, bf16": {"batch_per_gpu": 2, "precision": "bf16"},
     "fsdp, bf16": {"batch_per_gpu": 2, "precision": "bf16", "parallel": "fsdp"},
     "ddp, global batch": {"global_batch": 4},
+    "zero1": {"batch_per_gpu": 2, "parallel": "zero1"},
+    "zero2": {"batch_per_gpu": 2, "parallel": "zero2"},
+    "zero3": {"batch_per_gpu": 2, "parallel": "zero3"},
+    "zero1, accumulation": {"batch_per_gpu": 1, "accumulation": 2, "parallel": "zero1"},
+    "zero2, accumulation": {"batch_per_gpu": 1, "accumulation": 2, "parallel": "zero2"},
+    "lora": {"batch_per_gpu": 2, **LORA},
+    "lora, zero1": {"batch_per_gpu": 2, "parallel": "zero1", **LORA},
+    "lora, zero2": {"batch_per_gpu": 2, "parallel": "zero2", **LORA},
+    "lora, zero3": {"batch_per_gpu": 2, "parallel": "zero3", **LORA},
+    "lora, bf16": {"batch_per_gpu": 2, **LORA, "precision": "bf16"},
+    "lora, bf16, zero3": {"batch_per_gpu": 2, "parallel": "zero3", **LORA, "precision": "bf16"},
 }
 
 
@@ -45,17 +58,26 @@ def count_reductions(running, group):
     return seen
 
 
-def trained(fields, context):
+def states_here(optimizer):
+    """Numbers of AdamW's two states that lie on this rank."""
+    states = getattr(optimizer, "optim", optimizer).state.values()
+    tensors = [state[name] for state in states for name in ("exp_avg", "exp_avg_sq")]
+    return sum((t.to_local() if isinstance(t, DTensor) else t).numel() for t in tensors)
+
+
+def trained(fields, context, steps):
     """Mean losses over the ranks step by step, what was attested, and this rank's share of the parameters."""
     place = context(TINY | fields)
     running = Language().prepare(place)
     reductions = count_reductions(running, place.group)
     losses = []
-    for _ in range(STEPS):
+    for _ in range(steps):
         running.step()
         losses.append(running.loss())
     shares = [None] * dist.get_world_size()
     dist.all_gather_object(shares, losses)
+    states = [None] * dist.get_world_size()
+    dist.all_gather_object(states, states_here(running._optimizer))
     parameters = list(running._wrapped.parameters())
     own = sum((p.to_local() if isinstance(p, DTensor) else p).numel() for p in parameters)
     seen = {
@@ -63,6 +85,7 @@ def trained(fields, context):
         "by_rank": shares,
         "attested": {row.subject: [row.observed, str(row.verdict)] for row in running.attest()},
         "work": running.work_per_step,
+        "states": states,
         "share": own / sum(p.numel() for p in parameters),
         "buckets": len(running.buckets()),
         "reductions": len(reductions),
@@ -92,7 +115,9 @@ def main():
             kept=kept,
         )
 
-    seen = {name: trained(fields, context) for name, fields in CASES.items()}
+    seen = {
+        name: trained(fields, context, MANY_STEPS if name in FOLLOWED_LONG else STEPS) for name, fields in CASES.items()
+    }
     if dist.get_rank() == 0:
         Path(sys.argv[1]).write_text(json.dumps(seen))
     dist.destroy_process_group()

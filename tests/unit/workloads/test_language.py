@@ -14,7 +14,7 @@ from rtxscale.workloads.decoder import attest_checkpointing
 from rtxscale.workloads.language import Language, draw_tokens
 from rtxscale.workloads.protocol import Context
 
-STEPS = 6
+STEPS, MANY_STEPS = 6, 20
 TINY = {"kind": "language", "size": "tiny", "context": 32, "precision": "fp32"}
 # Ten times what the order of fp32 sums over ranks, micro-steps and kernels was seen to change.
 ROUNDING = {"rel": 1e-6}
@@ -49,6 +49,11 @@ def alone():
 
 
 @pytest.fixture(scope="module")
+def alone_for_long():
+    return losses(Language().prepare(context(batch_per_gpu=4)), MANY_STEPS)
+
+
+@pytest.fixture(scope="module")
 def ranks(tmp_path_factory):
     result = tmp_path_factory.mktemp("ranks") / "seen.json"
     script = Path(__file__).with_name("language_ranks.py")
@@ -70,10 +75,17 @@ def ranks(tmp_path_factory):
         "ddp, accumulation",
         "fsdp, accumulation",
         "ddp, global batch",
+        "zero1",
+        "zero2",
+        "zero3",
+        "zero1, accumulation",
+        "zero2, accumulation",
     ],
 )
-def test_losses_agree_within_rounding_however_the_batch_is_spread(name, ranks, alone):
-    assert ranks[name]["losses"] == pytest.approx(alone, **ROUNDING)
+def test_losses_agree_within_rounding_however_the_batch_is_spread(name, ranks, alone_for_long):
+    found = ranks[name]["losses"]
+    assert len(found) == (MANY_STEPS if name in ("ddp", "fsdp", "zero1", "zero2", "zero3") else STEPS)
+    assert found == pytest.approx(alone_for_long[: len(found)], **ROUNDING)
     assert ranks[name]["work"] == 2 * 32
 
 
@@ -94,8 +106,59 @@ def test_fsdp_leaves_each_rank_its_share_only(ranks):
     assert ranks["fsdp"]["share"] == 0.5
     assert ranks["ddp"]["share"] == 1
     observed, verdict = ranks["fsdp"]["attested"]["workload.parallel"]
-    assert (observed, verdict) == ("fsdp, 21 of 21 parameters sharded", "honoured")
+    assert observed == "fsdp, 21 of 21 parameters sharded, weights let go between the passes"
+    assert verdict == "honoured"
     assert ranks["ddp"]["attested"]["workload.parallel"] == ["ddp", "honoured"]
+
+
+PARAMETERS, ADAPTERS = 125_248, 2 * 4 * (128 + 96)
+"""Of the tiny decoder, and of LoRA of rank 4 beside query and value of its two blocks."""
+
+
+def test_each_stage_of_zero_shards_what_its_name_says(ranks):
+    weights = {name: ranks[name]["share"] for name in ("ddp", "zero1", "zero2", "zero3")}
+    assert weights == {"ddp": 1, "zero1": 1, "zero2": 0.5, "zero3": 0.5}
+    assert ranks["ddp"]["states"] == [2 * PARAMETERS, 2 * PARAMETERS]
+    assert ranks["zero3"]["states"] == ranks["zero2"]["states"] == [PARAMETERS, PARAMETERS]
+    # Whole parameters go to one rank or the other.
+    assert sum(ranks["zero1"]["states"]) == 2 * PARAMETERS
+    assert ranks["zero1"]["states"] == pytest.approx([PARAMETERS, PARAMETERS], rel=0.02)
+
+
+def test_each_stage_of_zero_is_told_from_what_was_built(ranks):
+    seen = {name: ranks[name]["attested"]["workload.parallel"] for name in ("zero1", "zero2", "zero3")}
+    own = ranks["zero1"]["states"][0] // 2
+    assert seen == {
+        "zero1": [f"ddp, this rank's optimizer with the states of {own:,} of 125,248 trained parameters", "honoured"],
+        "zero2": ["fsdp, 21 of 21 parameters sharded, weights whole between the passes", "honoured"],
+        "zero3": ["fsdp, 21 of 21 parameters sharded, weights let go between the passes", "honoured"],
+    }
+    kept = ranks["fsdp, weights kept whole"]["attested"]["workload.parallel"]
+    assert kept == [seen["zero2"][0], "honoured"]
+    assert ranks["zero1"]["buckets"] == ranks["ddp"]["buckets"]
+
+
+@pytest.mark.parametrize("stage", ["zero1", "zero2", "zero3"])
+def test_lora_trains_alike_however_it_is_spread(stage, ranks):
+    spread, whole = ranks[f"lora, {stage}"], ranks["lora"]
+    assert spread["losses"] == pytest.approx(whole["losses"], **ROUNDING)
+    assert sum(spread["states"]) == 2 * ADAPTERS
+    assert spread["attested"]["workload.parallel"][1] == "honoured"
+    assert spread["attested"]["workload.tuning"] == whole["attested"]["workload.tuning"]
+
+
+def test_lora_under_ddp_reduces_its_adapters_alone(ranks, alone):
+    lora = ranks["lora"]
+    assert lora["attested"]["workload.tuning"] == ["lora, 1,792 of 127,040 parameters trainable (1.411%)", "honoured"]
+    assert lora["states"] == [2 * ADAPTERS, 2 * ADAPTERS]
+    assert lora["losses"][0] == pytest.approx(alone[0], **ROUNDING), "it starts as its base"
+    assert lora["losses"][-1] < lora["losses"][0]
+    assert lora["losses"] != pytest.approx(alone, **ROUNDING)
+
+
+def test_lora_agrees_in_bf16(ranks):
+    assert ranks["lora, bf16, zero3"]["losses"] == pytest.approx(ranks["lora, bf16"]["losses"], rel=1e-3)
+    assert ranks["lora, bf16, zero3"]["attested"]["workload.precision"] == ["bf16", "honoured"]
 
 
 @pytest.mark.parametrize("name", ["ddp", "ddp, checkpointing", "ddp, accumulation", "fsdp", "fsdp, checkpointing"])
@@ -124,8 +187,9 @@ def test_only_ddp_has_buckets(ranks):
 
 
 def test_ddp_reduces_once_a_step_however_many_micro_steps_it_has(ranks):
-    assert ranks["ddp"]["reductions"] == STEPS * ranks["ddp"]["buckets"]
-    assert ranks["ddp, accumulation"]["reductions"] == ranks["ddp"]["reductions"]
+    assert ranks["ddp"]["reductions"] == MANY_STEPS * ranks["ddp"]["buckets"]
+    for name in ("ddp, accumulation", "zero1, accumulation"):
+        assert ranks[name]["reductions"] == STEPS * ranks["ddp"]["buckets"]
 
 
 def test_accumulation_equals_the_large_batch(alone):
