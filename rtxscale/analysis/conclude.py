@@ -23,6 +23,7 @@ from rtxscale.analysis.flags import flagged, with_drift
 from rtxscale.analysis.headline import headline
 from rtxscale.analysis.interpret import Measured, interpreted
 from rtxscale.analysis.remarks import Evidence, remarks
+from rtxscale.analysis.script_code import code_remarks
 from rtxscale.results.read import Run
 from rtxscale.spec.declare import Price
 
@@ -36,8 +37,8 @@ def conclude(run: Run, *, price: Price | None = None) -> Conclusions:
     trials, collectives, attestation, environment = (run.frame(name).collect() for name in names)
     settled = flagged(trials, attestation, environment)
     axes = run.manifest["axes"]
-    telemetry = run.frame("telemetry")
-    return conclude_tables(settled, collectives, axes=axes, attestation=attestation, price=price, telemetry=telemetry)
+    lazy = {"telemetry": run.frame("telemetry"), "steps": run.frame("steps")}
+    return conclude_tables(settled, collectives, axes=axes, attestation=attestation, price=price, **lazy)
 
 
 def conclude_tables(
@@ -48,6 +49,7 @@ def conclude_tables(
     attestation: pl.DataFrame | None = None,
     price: Price | None = None,
     telemetry: pl.LazyFrame | None = None,
+    steps: pl.LazyFrame | None = None,
 ) -> Conclusions:
     """What these rows say; `axes` holds the values of each axis as written in the sweep."""
     every = settled_trials(trials)
@@ -78,7 +80,11 @@ def conclude_tables(
     conclusions = Conclusions(
         headline=headline(cells.frame, efficiency, best, confirmed, bandwidth, asked),
         device="cpu" if set(counted["device"].drop_nulls()) == {"cpu"} else "cuda",
-        remarks=(*confirmation_remarks(confirming, confirmed, best), *remarks(evidence)),
+        remarks=(
+            *code_remarks(counted, attestation),
+            *confirmation_remarks(confirming, confirmed, best),
+            *remarks(evidence),
+        ),
         cells=cells.shown(),
         efficiency=efficiency,
         best=with_confirmation(best, confirmed),
@@ -98,5 +104,6 @@ def conclude_tables(
         axes=axes,
         price=price,
         telemetry=telemetry,
+        steps=steps,
     )
     return interpreted(conclusions, found)

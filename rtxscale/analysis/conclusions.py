@@ -256,6 +256,22 @@ FITS: dict[str, pl.DataType] = {
     "source": pl.String(),
 }
 
+BUDGET: dict[str, pl.DataType] = {
+    "gpus": pl.Int64(),
+    "curve": pl.String(),
+    "cell_id": pl.String(),
+    "label": pl.String(),
+    "is_default": pl.Boolean(),
+    "part": pl.String(),  # ideal step, then what is lost, then measured step: `analysis.budget.PARTS`
+    "seconds_per_step": pl.Float64(),
+    "low": pl.Float64(),  # 95 % interval over sessions
+    "high": pl.Float64(),
+    "share": pl.Float64(),  # of the measured step
+    "sessions": pl.Int64(),  # of the cell
+    "note": pl.String(),  # why there is no number, or what it includes
+}
+"""Loss budgets of the cells that asked for one, in the order of a waterfall."""
+
 DRIFT: dict[str, pl.DataType] = {
     "session_id": pl.String(),
     "gpus": pl.Int64(),
@@ -317,6 +333,7 @@ class Conclusions:
     cards: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=CARDS))
     sanity: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=SANITY))
     mfu: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=MFU))
+    budget: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=BUDGET))
     drift: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=DRIFT))
     sentinels: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=SENTINELS))
     outcomes: pl.DataFrame

@@ -12,6 +12,7 @@ from typing import Any
 
 import polars as pl
 
+from rtxscale.analysis.budget import budget_remarks, budget_table, no_steps
 from rtxscale.analysis.cells import CellTable, Replicates
 from rtxscale.analysis.clocks import (
     card_remarks,
@@ -45,6 +46,7 @@ class Measured:
     axes: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     price: Price | None = None
     telemetry: pl.LazyFrame | None = None
+    steps: pl.LazyFrame | None = None
 
     @property
     def attested(self) -> pl.DataFrame:
@@ -53,7 +55,7 @@ class Measured:
 
 
 def interpreted(conclusions: Conclusions, measured: Measured) -> Conclusions:
-    """The conclusions with laws, interactions, best cells by objective, energy and cost, clocks and cards."""
+    """The conclusions with laws, interactions, best cells by objective, energy, cost, clocks, cards, loss budgets."""
     frame = measured.cells.frame
     cards = card_table(measured.counted, frame)
     billing, why_not = billing_of(measured.price or Price())
@@ -66,12 +68,15 @@ def interpreted(conclusions: Conclusions, measured: Measured) -> Conclusions:
         measured.attested,
     )
     sanity = sanity_table(conclusions.efficiency, conclusions.effects, conclusions.bandwidth, frame, measured.counted)
+    steps = no_steps() if measured.steps is None else measured.steps
+    budget = budget_table(conclusions.efficiency, frame, measured.counted, measured.attested, steps)
     samples = window_samples(no_samples() if measured.telemetry is None else measured.telemetry, measured.counted)
     return replace(
         conclusions,
         remarks=(
             *import_remarks(measured.counted),
             *conclusions.remarks,
+            *budget_remarks(budget),
             *sanity_remarks(sanity),
             *card_remarks(cards),
             *separation_remarks(frame, measured.replicates),
@@ -83,6 +88,7 @@ def interpreted(conclusions: Conclusions, measured: Measured) -> Conclusions:
         cost=cost_table(frame, measured.counted, billing, why_not),
         throttling=throttle_table(samples, frame),
         cards=cards,
+        budget=budget,
         sanity=sanity,
         mfu=mfu_table(frame, measured.counted),
     )

@@ -23,6 +23,8 @@ SHOWN = 4
 """Examples in one kind of remark; the rest is counted."""
 TOLERANCE = 0.005
 """Relative difference of measured and declared work per step that counts as equal."""
+SAMPLES = ("image", "sample")
+"""Units of work that a batch is counted in; of others, such as tokens, a sample has many."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +82,7 @@ def _invariant(evidence: Evidence) -> Iterator[str]:
     cells = evidence.cells.frame
     declared = pl.col("batch_per_gpu") * pl.col("gpus") != pl.col("global_batch")
     done = (pl.col("work_per_step") / pl.col("global_batch") - 1).abs() > TOLERANCE
-    broken = cells.filter(declared | (done & (pl.col("work_unit") != "token")))
+    broken = cells.filter(declared | (done & pl.col("work_unit").is_in(SAMPLES)))
     if broken.height:
         yield (
             f"The study's invariant does not hold in {_some(broken['label'])}: global batch, batch per GPU times GPUs "

@@ -17,8 +17,8 @@ from rtxscale.spec.sweep import COMMUNICATION_AXES
 
 BATCH_AXES = ("workload.batch_per_gpu", "workload.global_batch")
 SIZE_AXES = ("gpus", *BATCH_AXES)
-UNCOMPARED = ("collectives.", "nccl.unsafe")
-"""Settings that do not change what the workload does: the probe after it and the licence for unsafe protocols."""
+UNCOMPARED = ("collectives.", "nccl.unsafe", "measure.loss_budget")
+"""Settings that do not change what the workload does: what is measured after it, the licence for unsafe protocols."""
 
 WORDS: dict[str, Callable[[str], str]] = {
     "gpus": lambda value: f"gpus {value}",

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rtxscale.cli.allowed import AllowOption, check_allowed, script_directory
 from rtxscale.cli.doctor import IgnoreOption, look_first
 from rtxscale.cli.show import ResultsOption, RunArgument, open_run
 from rtxscale.cli.sweep import SIGNALS, exit_code, report_if_possible, summary
@@ -48,6 +49,7 @@ def confirm(
     ] = None,
     no_report: Annotated[bool, typer.Option("--no-report", help="Measure only.")] = False,
     ignore: IgnoreOption = None,
+    allow_commands: AllowOption = False,
 ) -> None:
     """Measure the best cells of RUN against the default again.
 
@@ -63,7 +65,11 @@ def confirm(
         print(f"nothing to confirm: {why_nothing(conclusions.best)}")
         print(printable(str(opened.run_dir)), flush=True)
         return
-    examined = look_first(sweep_of(opened), opened.run_dir.parent, ignore)
+    sweep = sweep_of(opened)
+    directory = script_directory(opened, sweep)
+    for folder in filter(None, (directory, opened.run_dir)):
+        check_allowed(sweep, folder, allowed=allow_commands)
+    examined = look_first(sweep, opened.run_dir.parent, ignore)
     code = measure(
         opened,
         pairs,
@@ -72,6 +78,7 @@ def confirm(
         limit_minutes=limit_minutes,
         report=not no_report,
         examined=examined,
+        directory=directory,
     )
     print(printable(str(opened.run_dir)), flush=True)
     raise typer.Exit(code)
@@ -104,6 +111,7 @@ def measure(
     limit_minutes: float | None,
     report: bool,
     examined: tuple[dict[str, str], ...] = (),
+    directory: Path | None = None,
 ) -> int:
     """Run what is missing of the confirmation; returns the exit code.
 
@@ -125,6 +133,7 @@ def measure(
             sweep_text=run.sweep_text,
             results_root=run.run_dir.parent,
             run_dir=run.run_dir,
+            directory=directory,
             plan=partial(confirmation_plan, pairs=pairs, visits=visits, attempts=run.attempts()),
             address=os.environ.get("RAY_ADDRESS") or None,
             limit_minutes=limit_minutes,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from rtxscale.cli.allowed import attested_directories
 from rtxscale.cli.show import ResultsOption, open_run
 from rtxscale.errors import BadInput, ResultsError
 
@@ -45,8 +46,10 @@ def explain(
     opened = open_run(run, results)
     row = last_attempt(opened, trial)
     planned = planned_trial(row)
-    command = explain_command(planned, row["device"] or "cuda", row["threads"] or 1, row["gpu_uuids"] or [])
-    print(printable("\n".join(summary(row, planned, seen(opened, row)))))
+    attestation = seen(opened, row)
+    device, threads, directory = row["device"] or "cuda", row["threads"] or 1, place_of_script(opened, attestation)
+    command = explain_command(planned, device, threads, row["gpu_uuids"] or [], directory)
+    print(printable("\n".join(summary(row, planned, attestation))))
     print("\nTo repeat it without Ray, on the same machine:")
     print(printable(command))
 
@@ -112,6 +115,13 @@ def seen(run: Run, row: dict[str, Any]) -> pl.DataFrame:
 
     same = (pl.col("trial_id") == row["trial_id"]) & (pl.col("attempt") == row["attempt"])
     return run.frame("attestation").filter(same).collect()
+
+
+def place_of_script(run: Run, attestation: pl.DataFrame) -> str:
+    """The sweep file's directory, for the code of this attempt; of the run's latest where it ended too early to say."""
+    own = [item["observed"] for item in attestation.iter_rows(named=True) if item["subject"] == "workload.directory"]
+    known = [place for place in own if place] or list(attested_directories(run))
+    return str(known[-1]) if known else ""
 
 
 def summary(row: dict[str, Any], planned: Trial, attestation: pl.DataFrame) -> list[str]:

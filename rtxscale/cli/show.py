@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 CONCLUDED = (
     *("cells", "efficiency", "best", "confirmed", "effects", "bandwidth", "fits", "drift", "sentinels", "outcomes"),
-    *("interactions", "objectives", "cost", "throttling", "cards", "sanity", "mfu"),
+    *("interactions", "objectives", "cost", "throttling", "cards", "sanity", "mfu", "budget"),
 )
 RunArgument = Annotated[str, typer.Argument(help="A run's directory, its name, or latest.", metavar="[RUN]")]
 DeclareOption = Annotated[

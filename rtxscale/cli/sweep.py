@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rtxscale.cli.allowed import AllowOption, check_allowed
 from rtxscale.cli.doctor import IgnoreOption, look_first
 
 if TYPE_CHECKING:
@@ -43,13 +44,15 @@ def sweep(
     ] = None,
     no_report: Annotated[bool, typer.Option("--no-report", help="Measure only.")] = False,
     ignore: IgnoreOption = None,
+    allow_commands: AllowOption = False,
 ) -> None:
     """Run the trials of SWEEP that are not finished yet, and report."""
     from rtxscale.results.location import results_root
     from rtxscale.run.authentication import settle
     from rtxscale.spec.load import load_sweep
 
-    loaded = load_sweep(sweep)
+    loaded, directory = load_sweep(sweep), sweep.absolute().parent
+    check_allowed(loaded.sweep, directory, allowed=allow_commands)
     examined = look_first(loaded.sweep, results_root(results), ignore)
     if address is not None:
         os.environ["RAY_ADDRESS"] = address
@@ -63,6 +66,7 @@ def sweep(
             results_root=results_root(results),
             address=os.environ.get("RAY_ADDRESS") or None,
             fresh=fresh,
+            directory=directory,
             limit_minutes=limit_minutes,
             examined=examined,
         )

@@ -12,6 +12,7 @@ import polars as pl
 from rtxscale.analysis.conclusions import Conclusions
 from rtxscale.devices.gpus import find_gpu
 from rtxscale.report.bandwidth_charts import bandwidth_figures
+from rtxscale.report.budget_chart import budget_figures
 from rtxscale.report.confirmed_chart import confirmed_figure
 from rtxscale.report.drift_chart import drift_figure
 from rtxscale.report.figure import Figure
@@ -43,6 +44,7 @@ def _figures(conclusions: Conclusions, trials: pl.DataFrame, telemetry: pl.LazyF
     if effects is not None:
         yield effects
     yield from bandwidth_figures(conclusions.bandwidth, cells, workers)
+    yield from budget_figures(conclusions.budget, workers)
     drift = drift_figure(conclusions.drift, conclusions.sentinels)
     if drift is not None:
         yield drift

@@ -24,6 +24,7 @@ from rtxscale.report.dossier_facts import (
     not_applicable,
 )
 from rtxscale.results.manifest import MANIFEST
+from rtxscale.spec.workload import VisionWorkload
 
 Derived = Callable[[Facts], Answer | None]
 
@@ -153,7 +154,7 @@ DOCUMENTED_BY_KIND = {
         "diffusion": "synthetic: random latents and prompts that stay on the device",
     },
     "optimizer": {
-        "vision": "SGD, momentum 0.9, learning rate 0.01",
+        "vision": "SGD, momentum 0.9, or AdamW; learning rate 0.01 or 0.001 unless the sweep says otherwise",
         "language": "AdamW, betas 0.9 and 0.95, weight decay 0.1, learning rate 0.0003",
         "diffusion": "AdamW, weight decay 0.01, learning rate 1e-05",
     },
@@ -161,7 +162,7 @@ DOCUMENTED_BY_KIND = {
     "schedule": dict.fromkeys(TRAINED, "constant learning rate"),
     "loader": dict.fromkeys(TRAINED, "none: the data stay on the device"),
     "training": {
-        **dict.fromkeys(TRAINED, "training"),
+        **dict.fromkeys((*TRAINED, "script"), "training"),
         "collectives": "neither: only collectives were timed",
     },
 }
@@ -199,6 +200,26 @@ def _not_applicable_by_kind(name: str) -> Derived:
         return not_applicable(distinct(known), DOCUMENTED, "rtxscale's workloads") if everywhere else None
 
     return derive
+
+
+OPTIMIZERS_OF_VISION = {"sgd": "SGD, momentum 0.9", "adamw": "AdamW"}
+RATES_OF_VISION = {"sgd": 0.01, "adamw": 0.001}
+"""What `learning_rate: auto` means; a test compares both with the workload."""
+
+
+def optimizer(facts: Facts) -> Answer | None:
+    """The optimizers of the kinds that ran; those of images as the sweep chose them."""
+    chosen = [cell.workload for cell in facts.cells if isinstance(cell.workload, VisionWorkload)]
+    if not chosen:
+        return _documented_by_kind("optimizer")(facts)
+    others = [text for kind, text in DOCUMENTED_BY_KIND["optimizer"].items() if kind in facts.kinds - {"vision"}]
+    return documented(distinct(sorted({_optimizer_of_vision(one) for one in chosen}) + others), "rtxscale's workloads")
+
+
+def _optimizer_of_vision(workload: VisionWorkload) -> str:
+    given = workload.learning_rate
+    rate = RATES_OF_VISION[workload.optimizer] if given == "auto" else given
+    return f"{OPTIMIZERS_OF_VISION[workload.optimizer]}, learning rate {rate}"
 
 
 def templates(facts: Facts) -> Answer | None:
@@ -278,5 +299,6 @@ DERIVED: dict[str, Derived] = {
     "files": files,
     "sweep_file": sweep_file,
     **{name: _documented_by_kind(name) for name in DOCUMENTED_BY_KIND},
+    "optimizer": optimizer,
     **{name: _not_applicable_by_kind(name) for name in DOES_NOT_APPLY_BY_KIND},
 }

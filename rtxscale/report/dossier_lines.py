@@ -148,7 +148,7 @@ WORKLOAD = (
     _line("workload.global_batch", "P25", 3, "Global batch", "settings:workload.global_batch", applies="training"),
     _line("workload.context", "P25", 3, "Context in tokens", "settings:workload.context", applies="language"),
     _line("workload.image_size", "P25", 2, "Image size in pixels", "settings:workload.image_size", applies="images"),
-    _line("workload.accumulation", "P25", 2, "Accumulation", "settings:workload.accumulation", applies="language"),
+    _line("workload.accumulation", "P25", 2, "Accumulation", "settings:workload.accumulation", applies="accumulated"),
     _line(
         "workload.checkpointing", "P25", 2, "Checkpointing", "settings:workload.checkpointing", applies="checkpointed"
     ),

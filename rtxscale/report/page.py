@@ -19,6 +19,7 @@ import polars as pl
 
 import rtxscale
 from rtxscale.analysis.conclusions import Conclusions
+from rtxscale.report.budget_tables import budget_table
 from rtxscale.report.charts import figures
 from rtxscale.report.evidence import attestation_table, environment_table, method, profile_words
 from rtxscale.report.figure import Figure, shape_of
@@ -133,6 +134,7 @@ def _sections(run: Run, conclusions: Conclusions, workers: str, drawn: list[Figu
         ("knobs", "Settings", [effects_table(conclusions, workers)]),
         ("bandwidth", "Bandwidth", list(bandwidth_tables(conclusions, workers))),
         ("meaning", "What it means", list(meaning_tables(conclusions, workers))),
+        ("budget", "Loss budget", [budget_table(conclusions, workers)]),
         ("drift", "Drift within sessions", [drift_table(conclusions, workers)]),
         ("outcomes", "Outcomes", [outcomes_table(conclusions)]),
         ("telemetry", "Telemetry", []),

@@ -17,6 +17,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from rtxscale.analysis.conclusions import Conclusions
+from rtxscale.report.budget_tables import budget_table
 from rtxscale.report.meaning_tables import meaning_tables
 from rtxscale.report.numbers import short, worker_word
 from rtxscale.report.tables import (
@@ -91,6 +92,9 @@ def _tables(conclusions: Conclusions, workers: str) -> Iterator[Table]:
         yield _largest(effects)
     yield from bandwidth_tables(conclusions, workers)
     yield from meaning_tables(conclusions, workers, brief=True)
+    budget = budget_table(conclusions, workers, brief=True)
+    if budget is not None:
+        yield budget
     drift = drift_table(conclusions, workers)
     if drift is not None:
         yield _most_drifting(drift, workers)

@@ -145,6 +145,7 @@ def config(palette: Palette) -> dict[str, Any]:
             "expected": {"color": palette.target, "opacity": 0.1},
             "window": {"color": palette.shade, "opacity": 1},
             "reference": {"color": palette.faint, "strokeWidth": 1},
+            "interval": {"color": palette.ink, "strokeWidth": 1.5},
         },
         "line": {"strokeWidth": 2},
         "point": {"size": 60, "opacity": 1},

@@ -103,9 +103,15 @@ TRIALS = (
     Column("window_start_ns", "int", "ns", "Unix time at the window's first barrier", "rank"),
     Column("window_end_ns", "int", "ns", "Unix time at the window's last barrier", "rank"),
     Column(
-        "outside_s", "float", "s", "wall time that is neither soak, warm-up, window nor collectives", "run", "median"
+        "outside_s",
+        "float",
+        "s",
+        "wall time that is neither soak, warm-up, window, collectives nor no_sync arm",
+        "run",
+        "median",
     ),
     Column("collectives_s", "float", "s", "time spent on the collectives probe", "rank", "sum"),
+    Column("no_sync_s", "float", "s", "time spent on the no_sync arm of a loss budget", "rank", "sum"),
     Column("work", "float", "samples", "work of all ranks in the window", "rank", "sum"),
     Column("work_unit", "str", "", "image, token, sample", "rank"),
     Column("flops_per_work", "float", "FLOP", "model FLOPs of a unit of work, without recomputation", "rank"),
@@ -141,7 +147,7 @@ STEPS = (
     *IDENTITY,
     Column("rank", "int", "", "rank of the worker", "rank"),
     Column("step", "int", "", "from 0 at the first step after build", "rank"),
-    Column("phase", "str", "", "first, soak, warmup or window", "rank"),
+    Column("phase", "str", "", "first, soak, warmup, window or no_sync", "rank"),
     Column("step_time_s", "float", "s", "CUDA events on GPUs, host clock on CPU", "rank", "mean"),
     Column("input_s", "float", "s", "waiting for input", "rank", "mean"),
 )

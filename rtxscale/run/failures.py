@@ -124,7 +124,8 @@ def deadline_s(cell: Cell, *, floor_s: float, known_s: float | None = None) -> f
     that, or a share of the floor, beside the longest warm-up and window that the measure allows.
     """
     measure = cell.measure.resolved()
-    expected = sum(value or 0.0 for value in (measure.soak_s, measure.warmup_max_s, measure.window_s))
+    windows_s = (1 + measure.loss_budget) * (measure.window_s or 0.0)
+    expected = sum(value or 0.0 for value in (measure.soak_s, measure.warmup_max_s, windows_s))
     compiled = getattr(cell.workload, "compile", "off") != "off"
     timed = [part for part in (cell.collectives, cell.workload) if isinstance(part, TIMES_MESSAGES)]
     messages = sum(len(part.operations) * len(part.sizes_mib) for part in timed)

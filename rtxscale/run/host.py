@@ -40,9 +40,9 @@ class Host:
         _module("ray.train.torch")  # with torch several seconds, paid while nothing waits for it
         return os.getpid()
 
-    def complaints(self, workloads: tuple[Workload, ...]) -> list[str]:
-        """What the libraries know to be wrong with the workloads."""
-        return list(_module("rtxscale.workloads.registry").complaints(workloads))
+    def complaints(self, workloads: tuple[Workload, ...], directory: str = "") -> list[str]:
+        """What is known to be wrong with the workloads; scripts are relative to the sweep file's directory."""
+        return list(_module("rtxscale.workloads.registry").complaints(workloads, directory))
 
     def fit(self, request: FitRequest) -> Death | None:
         """Run one worker group to its end; None when it was closed, else how it died."""

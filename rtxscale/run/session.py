@@ -67,12 +67,16 @@ class SessionSpec:
 
 @dataclass(kw_only=True)
 class Crew:
-    """What all sessions of a sweep share: the hub, the watchers, scratch space, and the warm host, if one is alive."""
+    """What all sessions of a sweep share: the hub, the watchers, scratch space, and the warm host, if one is alive.
+
+    `directory` is the sweep file's, for workloads that are scripts; empty where that is not known.
+    """
 
     hub: Any
     watchers: Watchers
     scratch: Path
     host: Any = field(default=None)
+    directory: str = ""
 
     def warm_host(self) -> Any:
         """The warm host; a new one where there is none."""

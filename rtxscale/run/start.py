@@ -19,7 +19,7 @@ def new_session(planned: PlannedSession, plan: Plan, inventory: Inventory, crew:
     """A session for the planned one, not started yet; its id is new each time, for each worker group is a replicate."""
     placement = place(inventory.nodes, plan.device, planned.key.gpus, planned.key.slot)
     environment = {
-        **rank_environment(planned.trials[0].trial.cell, plan.device),
+        **rank_environment(planned.trials[0].trial.cell, plan.device, crew.directory),
         "OMP_NUM_THREADS": str(plan.threads_per_worker),
     }
     if placement.visible is not None:

@@ -52,7 +52,7 @@ class SweepRequest:
 
     `address` is host:port of a cluster that runs already, None for one of our own. `deadline_floor_s` is the least
     time a silent trial gets before it counts as hung. `run_dir` names the one run to continue, None the newest of the
-    sweep; `plan` says what is to run on an inventory.
+    sweep; `plan` says what is to run on an inventory. `directory` is the sweep file's, for workloads that are scripts.
     """
 
     sweep: Sweep
@@ -60,6 +60,7 @@ class SweepRequest:
     results_root: Path
     address: str | None = None
     fresh: bool = False
+    directory: Path | None = None
     run_dir: Path | None = None
     plan: Callable[[Sweep, Inventory], Plan] = make_plan
     limit_minutes: float | None = None
@@ -201,7 +202,7 @@ def check_workloads(plan: Plan, crew: Crew) -> None:
         PlanError: one cannot, such as a model that does not exist.
     """
     workloads = tuple(dict.fromkeys(planned.trial.cell.workload for planned in plan.trials))
-    if wrong := ray.get(crew.warm_host().complaints.remote(workloads)):
+    if wrong := ray.get(crew.warm_host().complaints.remote(workloads, crew.directory)):
         raise PlanError("; ".join(wrong))
 
 
@@ -209,7 +210,8 @@ def _crew(request: SweepRequest, run_id: str, scratch: Path) -> Crew:
     """The sweep's actors; the host of sessions warms up while the cluster is looked at."""
     hub = ray.remote(Hub).options(name=hub_name(run_id), num_cpus=0, max_concurrency=1000).remote()
     watchers = Watchers.start(run_id=run_id, sweep=request.sweep.name)
-    crew = Crew(hub=hub, watchers=watchers, scratch=scratch)
+    directory = "" if request.directory is None else str(request.directory.absolute())
+    crew = Crew(hub=hub, watchers=watchers, scratch=scratch, directory=directory)
     if request.sweep.launcher == "ray":
         crew.warm_host()
     return crew

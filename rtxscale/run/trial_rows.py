@@ -22,7 +22,7 @@ from rtxscale.telemetry.window import summarise
 
 RANK_TABLES = tuple(name for name in TABLES if name not in ("trials", "telemetry", "environment"))
 RANK_COLUMNS = frozenset(column.name for column in TRIALS if column.writer == "rank")
-MEASURED_SPANS = ("soak_s", "warmup_s", "window_s", "collectives_s")
+MEASURED_SPANS = ("soak_s", "warmup_s", "window_s", "collectives_s", "no_sync_s")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,7 +103,7 @@ def planned_columns(todo: Todo) -> dict[str, Any]:
 
 
 def outside_s(wall_s: float, facts: Mapping[str, Any]) -> float | None:
-    """Seconds of a trial that are neither soak, warm-up, window nor collectives; None where no window was measured.
+    """Seconds of a trial spent on none of `MEASURED_SPANS`; None where no window was measured.
 
     >>> outside_s(5.0, {"warmup_s": 1.0, "window_s": 3.0})
     1.0

@@ -155,7 +155,8 @@ def test_every_outcome_a_rank_can_report_has_its_place_in_the_order():
 
 
 def cell(**fields):
-    measure = Measure(warmup_max_s=20.0, window_s=3.0, soak_s=0.0)
+    times = {"warmup_max_s": 20.0, "window_s": 3.0, "soak_s": 0.0}
+    measure = Measure(loss_budget=fields.pop("loss_budget", False), **times)
     workload = VisionWorkload(kind="vision", batch_per_gpu=8, compile=fields.pop("compile", "off"))
     return Cell(workload=workload, measure=measure, **fields)
 
@@ -166,6 +167,7 @@ def test_the_deadline_follows_what_the_trial_may_take():
     assert deadline_s(cell(compile="default"), floor_s=100.0) == plain + 600.0
     probe = CollectivesProbe(operations=("all_reduce", "all_gather"), sizes_mib=(1.0, 64.0))
     assert deadline_s(cell(collectives=probe), floor_s=100.0) == plain + 40.0
+    assert deadline_s(cell(loss_budget=True), floor_s=100.0) == pytest.approx(plain + 3 * 3.0)
 
 
 def test_a_known_trial_is_given_up_much_sooner():
