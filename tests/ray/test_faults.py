@@ -123,9 +123,9 @@ def test_no_process_is_left(campaign, head):
 
 def test_torchrun_starts_the_ranks_each_trial_alone_and_a_dead_rank_is_retried(head, tmp_path):
     sweep = sweep_file(
-        tmp_path, "launched", gpus="[2]", buckets="[1]", launcher="torchrun", isolation="process", window_s=3
+        tmp_path, "launched", gpus="[2]", buckets="[auto]", launcher="torchrun", isolation="process", window_s=3
     )
-    summary, trials, _ = run_with(head, "torchrun", sweep, tmp_path / "results", "none", "kill")
+    summary, trials, _ = run_with(head, "torchrun", sweep, tmp_path / "results", "kill", "none")
     assert {(row["launcher"], row["isolation"]) for row in trials} == {("torchrun", "process")}
     assert sorted(row["outcome"] for row in trials) == ["crashed"] + ["ok"] * summary["total"]
     (crashed,) = [row for row in trials if row["outcome"] == "crashed"]
