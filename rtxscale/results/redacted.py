@@ -21,8 +21,9 @@ from rtxscale.results.redact import Names, Redactor, names_in, pseudonyms
 from rtxscale.results.schema import TABLES
 from rtxscale.spec.cell import canonical_json
 
-EVERY_WORKER = "workers"
-"""What stands for a node where a fact holds for all of them; it is no node's id."""
+ROLES = frozenset({"workers", "driver"})
+"""What stands for a node where a fact holds for all workers, or for the machine that drives the sweep: no node's id, and
+words that other texts are full of."""
 IDS = frozenset({"trial_id", "cell_id", "sweep_id", "session_id", "environment_id"})
 """Hashes of ours: nobody's name is looked for in them."""
 IDENTIFIERS = frozenset({"node", "uuid", "gpu_uuids"})
@@ -74,7 +75,7 @@ def names_of(run: Run, texts: Iterable[str] = ()) -> Names:
     environment = run.frame("environment").select("node", "subject", "name", "value").collect()
     telemetry = run.frame("telemetry").select(pl.col("node", "uuid").unique().implode()).collect()
     ranked = run.frame("trials").select(pl.col("gpu_uuids").explode().unique()).collect()["gpu_uuids"]
-    nodes = {*environment["node"].drop_nulls(), *_items(telemetry["node"])} - {EVERY_WORKER}
+    nodes = {*environment["node"].drop_nulls(), *_items(telemetry["node"])} - ROLES
     listed = environment.filter((pl.col("subject") == "gpu") & pl.col("name").str.ends_with("uuid"))
     gpus = [*listed["value"].drop_nulls(), *sorted({*_items(telemetry["uuid"]), *ranked.drop_nulls()})]
     found = names_in([*texts, run.sweep_text, json.dumps(run.manifest, ensure_ascii=False), *_texts(run)])
