@@ -22,8 +22,8 @@ from rtxscale.results.schema import TABLES
 from rtxscale.spec.cell import canonical_json
 
 ROLES = frozenset({"workers", "driver"})
-"""What stands for a node where a fact holds for all workers, or for the machine that drives the sweep: no node's id, and
-words that other texts are full of."""
+"""What stands for a node where a fact holds for all workers, or for the machine that drives the sweep: no node's id,
+and words that other texts are full of."""
 IDS = frozenset({"trial_id", "cell_id", "sweep_id", "session_id", "environment_id"})
 """Hashes of ours: nobody's name is looked for in them."""
 IDENTIFIERS = frozenset({"node", "uuid", "gpu_uuids"})
