@@ -6,6 +6,7 @@ Reads nothing but the results; needs neither Ray nor torch nor a GPU. Called by 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import polars as pl
@@ -58,30 +59,45 @@ def conclude_tables(
     settled = with_drift(of_stage(every, "sweep"), drift)
     counted = counted_trials(settled)
     measured = replicates(counted)
-    cells = cell_table(counted, measured, axes)
+    found = Measured(
+        counted=counted,
+        cells=cell_table(counted, measured, axes),
+        replicates=measured,
+        collectives=collectives,
+        attestation=attestation,
+        axes=axes,
+        price=price,
+        telemetry=telemetry,
+        steps=steps,
+    )
+    compared = _compared(found, settled, of_stage(trials, "confirm"), drift)
+    return interpreted(replace(compared, sentinels=sentinels, outcomes=outcome_table(every)), found)
+
+
+def _compared(found: Measured, settled: pl.DataFrame, confirming: pl.DataFrame, drift: pl.DataFrame) -> Conclusions:
+    """Cells against each other: efficiency, the best, what confirmed it, effects, and the answer in one sentence."""
+    cells, measured = found.cells, found.replicates
     efficiency = efficiency_table(cells.frame)
     best = best_table(cells.frame, measured)
-    confirming = of_stage(trials, "confirm")
     confirmed = confirmed_table(confirming, cells.frame, measured, best)
-    effects = effect_table(cells, measured, axes)
-    bandwidth = bandwidth_table(collectives, counted, cells.frame)
-    outcomes = outcome_table(every)
-    asked = outcomes.filter(pl.col("stage") == "sweep")
+    effects = effect_table(cells, measured, found.axes)
+    bandwidth = bandwidth_table(found.collectives, found.counted, cells.frame)
+    outcomes = outcome_table(settled)
     evidence = Evidence(
         settled=settled,
-        counted=counted,
-        collectives=collectives,
+        counted=found.counted,
+        collectives=found.collectives,
         cells=cells,
         efficiency=efficiency,
         effects=effects,
         drift=drift,
-        axes=axes,
+        axes=found.axes,
     )
-    conclusions = Conclusions(
-        headline=headline(cells.frame, efficiency, best, confirmed, bandwidth, asked),
-        device="cpu" if set(counted["device"].drop_nulls()) == {"cpu"} else "cuda",
+    return Conclusions(
+        headline=headline(cells.frame, efficiency, best, confirmed, bandwidth, outcomes),
+        device="cpu" if set(found.counted["device"].drop_nulls()) == {"cpu"} else "cuda",
         remarks=(
-            *code_remarks(counted, attestation),
+            *code_remarks(found.counted, found.attestation),
             *confirmation_remarks(confirming, confirmed, best),
             *remarks(evidence),
         ),
@@ -92,18 +108,5 @@ def conclude_tables(
         effects=effects,
         bandwidth=bandwidth,
         drift=drift,
-        sentinels=sentinels,
         outcomes=outcomes,
     )
-    found = Measured(
-        counted=counted,
-        cells=cells,
-        replicates=measured,
-        collectives=collectives,
-        attestation=attestation,
-        axes=axes,
-        price=price,
-        telemetry=telemetry,
-        steps=steps,
-    )
-    return interpreted(conclusions, found)

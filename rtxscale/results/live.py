@@ -16,11 +16,10 @@ from typing import Any, Literal
 
 from rtxscale.errors import ResultsError
 from rtxscale.results.disk import FILE_MODE, remove_file
-from rtxscale.results.lock import Lease, living_owner
+from rtxscale.results.lock import LOCK_FILE, Lease, living_owner
 
 LIVE_FILE = "live.json"
 STOP_FILE = "stop"
-LOCK_FILE = "lock"
 StopWish = Literal["trial", "now"]
 
 

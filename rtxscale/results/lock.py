@@ -22,6 +22,8 @@ from pathlib import Path
 from rtxscale.errors import ResultsError
 from rtxscale.results.disk import FILE_MODE, remove_file, write_file
 
+LOCK_FILE = "lock"
+"""Its name in the directory of a run."""
 HEARTBEAT_S = 10.0
 LEASE_S = 60.0
 """A lease from another host without a heartbeat for this long is dead, in seconds."""

@@ -42,13 +42,12 @@ from rtxscale.results.disk import (
     write_file,
 )
 from rtxscale.results.location import run_name, runs_of_sweep
-from rtxscale.results.lock import RunLock
+from rtxscale.results.lock import LOCK_FILE, RunLock
 from rtxscale.results.manifest import MANIFEST, Manifest, is_ours, new_manifest, read_manifest, write_manifest
 from rtxscale.results.schema import TABLES, arrow_schema
 from rtxscale.spec.sweep import Sweep
 
 SWEEP_FILE = "sweep.yaml"
-LOCK_FILE = "lock"
 ABANDONED_S = 600.0
 """A half-made run directory untouched for this long belongs to a killed process, in seconds."""
 

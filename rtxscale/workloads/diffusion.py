@@ -7,7 +7,6 @@ augmentation, since latents are made before; the noise schedule is SDXL's. Rows 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -20,6 +19,7 @@ from rtxscale.workloads.compilation import attest_compile, begin_step, forget_co
 from rtxscale.workloads.parallel import attest_parallel, bucket_layout, data_parallel, fully_sharded
 from rtxscale.workloads.precision import AUTOCAST, attest_precision, autocast, set_precision
 from rtxscale.workloads.protocol import Bucket, Context
+from rtxscale.workloads.resident import Resident, give_up, resident
 from rtxscale.workloads.unet import SHAPES, blocks_of, build_unet, draw_batch, fill
 
 SEED = 4321
@@ -29,14 +29,6 @@ WEIGHT_DECAY = 1e-2
 TIMESTEPS = 1000
 FIRST_BETA, LAST_BETA = 0.00085, 0.012
 """Ends of SDXL's "scaled linear" schedule (scheduler/scheduler_config.json of the same model)."""
-
-
-@dataclass(frozen=True)
-class Resident:
-    """A model that outlives its trials."""
-
-    identity: tuple[str, ...]
-    model: Any
 
 
 class Diffusion:
@@ -176,14 +168,12 @@ def _is_sharded(workload: DiffusionWorkload, context: Context) -> bool:
 
 def _whole_model(workload: DiffusionWorkload, context: Context) -> Any:
     """The session's model with its first weights."""
-    kept: Resident | None = context.kept.get("diffusion")
-    if kept is None or kept.identity != workload.identity:
-        kept = None
-        context.kept.pop("diffusion", None)  # before the next one is built: both may not fit
-        model = _bare_model(workload)
-        model.to_empty(device=context.device)
-        kept = context.kept["diffusion"] = Resident(workload.identity, model)
-    model = kept.model
+
+    def build() -> Resident:
+        bare = _bare_model(workload)
+        return Resident(identity=workload.identity, model=bare.to_empty(device=context.device))
+
+    model = resident(context, workload.identity, build).model
     model.zero_grad(set_to_none=True)
     layout = torch.channels_last if workload.channels_last else torch.contiguous_format
     model.to(memory_format=layout)
@@ -200,7 +190,7 @@ def _sharded_model(workload: DiffusionWorkload, context: Context) -> Any:
     """
     if context.group is None:
         raise ValueError(f"found {context.world} worker; FSDP shards over at least 2 workers")
-    context.kept.pop("diffusion", None)
+    give_up(context)
     model = _bare_model(workload)
     _set_checkpointing(model, workload)
     blocks = blocks_of(model)

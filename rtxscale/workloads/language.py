@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -33,18 +32,11 @@ from rtxscale.workloads.parallel import (
 )
 from rtxscale.workloads.precision import AUTOCAST, attest_precision, autocast, set_precision
 from rtxscale.workloads.protocol import Bucket, Context
+from rtxscale.workloads.resident import Resident, give_up, resident
 
 LEARNING_RATE = 3e-4
 BETAS = (0.9, 0.95)
 WEIGHT_DECAY = 0.1
-
-
-@dataclass(frozen=True)
-class Resident:
-    """A whole model that outlives its trials."""
-
-    identity: tuple[str, ...]
-    model: Any
 
 
 class Language:
@@ -216,14 +208,13 @@ def _form(workload: LanguageWorkload) -> tuple[str, ...]:
 
 def _whole_model(workload: LanguageWorkload, context: Context) -> Any:
     """The session's model with its first weights."""
-    kept: Resident | None = context.kept.get("language")
-    if kept is None or kept.identity != _form(workload):
-        kept = None
-        context.kept.pop("language", None)  # before the next one is built: both may not fit
-        model = _bare_model(workload)
-        decoder.materialise(model, context.device)
-        kept = context.kept["language"] = Resident(_form(workload), model)
-    model = kept.model
+
+    def build() -> Resident:
+        bare = _bare_model(workload)
+        decoder.materialise(bare, context.device)
+        return Resident(identity=_form(workload), model=bare)
+
+    model = resident(context, _form(workload), build).model
     model.zero_grad(set_to_none=True)
     decoder.set_checkpointing(model, workload.checkpointing == "on")
     decoder.set_attention(model, workload.attention)
@@ -239,7 +230,7 @@ def _sharded_model(workload: LanguageWorkload, context: Context) -> Any:
     """
     if context.group is None:
         raise ValueError(f"found {context.world} worker; FSDP shards over at least 2 workers")
-    context.kept.pop("language", None)
+    give_up(context)
     model = _bare_model(workload)
     decoder.set_checkpointing(model, workload.checkpointing == "on")
     decoder.set_attention(model, workload.attention)

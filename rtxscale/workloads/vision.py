@@ -9,7 +9,6 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from typing import Any
 
 import timm
@@ -26,20 +25,12 @@ from rtxscale.workloads.parallel import bucket_layout, data_parallel
 from rtxscale.workloads.precision import attest_precision, autocast, set_precision
 from rtxscale.workloads.protocol import Bucket, Context
 from rtxscale.workloads.recomputation import Recomputation
+from rtxscale.workloads.resident import Resident, resident
 
 SEED = 1234
 LEARNING_RATES = {"sgd": 0.01, "adamw": 0.001}
 """What `learning_rate: auto` means."""
 MOMENTUM = 0.9
-
-
-@dataclass(frozen=True)
-class Resident:
-    """A model that outlives its trials, with the state it was born with."""
-
-    identity: tuple[str, ...]
-    model: nn.Module
-    initial: dict[str, torch.Tensor]
 
 
 class Vision:
@@ -188,18 +179,15 @@ def _optimizer(workload: VisionWorkload, model: nn.Module, *, fused: bool) -> to
 
 def _restored_model(workload: VisionWorkload, context: Context) -> nn.Module:
     """The session's model in its initial state, in the memory format and with the checkpointing asked for."""
-    resident = context.kept.get("vision")
-    if resident is None or resident.identity != workload.identity:
-        context.kept.pop("vision", None)
-        resident = context.kept["vision"] = _build(workload, context.device)
-    model: nn.Module = resident.model
+    kept = resident(context, workload.identity, lambda: _build(workload, context.device))
+    model: nn.Module = kept.model
     layout = torch.channels_last if workload.channels_last else torch.contiguous_format
     model.to(memory_format=layout)
     _set_checkpointing(model, workload.checkpointing == "on")
     model.zero_grad(set_to_none=True)
     with torch.no_grad():
         for name, tensor in model.state_dict().items():
-            tensor.copy_(resident.initial[name])
+            tensor.copy_(kept.initial[name])
     return model.train()
 
 
@@ -222,7 +210,7 @@ def _build(workload: VisionWorkload, device: torch.device) -> Resident:
         model = timm.create_model(workload.model, **options)
     model = model.to(device)
     initial = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
-    return Resident(workload.identity, model, initial)
+    return Resident(identity=workload.identity, model=model, initial=initial)
 
 
 def _micro_batches(workload: VisionWorkload, context: Context) -> tuple[tuple[torch.Tensor, torch.Tensor], ...]:
