@@ -96,26 +96,58 @@ def test_failed_trials_and_sentinels_do_not_count():
 # --- planted delays ---------------------------------------------------------------------------------------------------
 
 
-def delayed_rows(delays_ms, *, visits=3, found=1.0, noise=0.0002, seed=0, **columns):
-    """Trials of 20 ms steps and their delayed twins, of whose delay the share `found` shows."""
+def delayed_rows(delays_ms, *, visits=3, found=1.0, noise=0.0002, seed=0, relief_ms=0.0, **columns):
+    """Trials of 20 ms steps and delayed twins, of whose delay the share `found` shows; any pause gives `relief_ms`."""
     chance = np.random.default_rng(seed)
     rows = []
     for visit in range(1, visits + 1):
         level = 0.020 * (1 + chance.normal(0, 0.02))
         for delay_ms in (0.0, *delays_ms):
             step_s = level * (1 + chance.normal(0, noise)) + found * delay_ms / 1000
+            step_s -= relief_ms / 1000 if delay_ms else 0.0
             rows.append(row(cell(planted={"delay_ms": delay_ms}), step_s, visit, **columns))
     return trials_frame(rows)
+
+
+def judged(check):
+    return [row for row in check.rows if not row["is_base"]]
 
 
 def test_planted_delays_are_recovered():
     check = check_delays(evidence_of(delayed_rows([2.0, 5.0, 20.0])))
     assert check.verdict == "passed", check.said
-    assert [found["planted_ms"] for found in check.rows] == [2.0, 5.0, 20.0]
-    for found in check.rows:
+    assert [found["planted_ms"] for found in judged(check)] == [3.0, 18.0]
+    for found in judged(check):
         assert found["recovered_ms"] == pytest.approx(found["planted_ms"], abs=0.05)
         assert found["low_ms"] < found["recovered_ms"] < found["high_ms"]
-        assert (found["visits"], found["confidence"]) == (3, pytest.approx(1 - 0.05 / 3))
+        assert (found["base_ms"], found["visits"], found["confidence"]) == (2.0, 3, pytest.approx(1 - 0.05 / 2))
+
+
+def test_what_a_pause_gives_back_is_told_and_does_not_blur_the_verdict():
+    check = check_delays(evidence_of(delayed_rows([16.0, 17.0, 20.0], relief_ms=0.5)))
+    assert check.verdict == "passed", check.said
+    (base,) = [row for row in check.rows if row["is_base"]]
+    assert (base["planted_ms"], base["recovered_ms"]) == (16.0, pytest.approx(15.5, abs=0.05))
+    assert "a pause of 16 ms itself gives back 0." in check.said
+    assert "1 ms beyond 16 found as" in check.said
+
+
+def test_a_single_delay_is_compared_with_none():
+    check = check_delays(evidence_of(delayed_rows([5.0], relief_ms=0.5)))
+    assert check.verdict == "failed"
+    assert check.rows[0]["recovered_ms"] == pytest.approx(4.5, abs=0.05)
+
+
+def test_delays_on_one_rank_and_on_all_are_kept_apart():
+    late = {"delay_rank": 1}
+    rows = [
+        row(cell(planted={"delay_ms": delay_ms, **which}), 0.02 + delay_ms / (1000 if which else 500), visit)
+        for visit in (1, 2, 3)
+        for which in ({}, late)
+        for delay_ms in (4.0, 8.0)
+    ]
+    found = {found["delay_rank"]: found["recovered_ms"] for found in check_delays(evidence_of(trials_frame(rows))).rows}
+    assert found == {None: pytest.approx(8.0), "1": pytest.approx(4.0)}
 
 
 @pytest.mark.parametrize("found", [0.9, 1.1, 0.0])

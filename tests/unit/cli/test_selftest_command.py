@@ -46,7 +46,7 @@ def test_the_full_form_has_at_least_60_pairs_of_equal_arms_and_four_cells_each_w
         ("warm", "torchrun"): 4,
     }
     delayed = [cell for cell in sessions if cell.planted.delay_ms]
-    assert sorted(cell.planted.delay_ms for cell in delayed) == [1, 4, 16]
+    assert sorted(cell.planted.delay_ms for cell in delayed) == [16, 17, 20, 32]
     assert {(cell.isolation, cell.launcher, cell.workload.batch_per_gpu) for cell in delayed} == {("warm", "ray", 256)}
 
 

@@ -1,0 +1,62 @@
+"""A delay planted in a GPU's stream lasts as long as it says, idle or under load.
+
+Holds a GPU in this very process, which the doctor would call in use: so this file comes after the doctor's.
+"""
+
+import pytest
+
+from rtxscale.workloads.delay import CudaSpin, DeviceDelay
+
+pytestmark = pytest.mark.gpu
+
+
+@pytest.fixture
+def torch():
+    import torch
+
+    if not torch.cuda.is_available():
+        pytest.skip("needs an NVIDIA GPU, found none")
+    return torch
+
+
+PAUSE_MS = 20.0
+"""Long enough that the card works at the same speed after it and after a longer one."""
+
+
+def mean_ms(torch, step, steps=50):
+    """Milliseconds of a step, many in a row."""
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    torch.cuda.synchronize()
+    start.record()
+    for _ in range(steps):
+        step()
+    end.record()
+    end.synchronize()
+    return start.elapsed_time(end) / steps
+
+
+@pytest.mark.parametrize("milliseconds", [1.0, 5.0, 20.0])
+def test_a_delay_alone_is_right_to_two_per_cent(torch, milliseconds):
+    delay = DeviceDelay(milliseconds / 1000, CudaSpin())
+    mean_ms(torch, delay)
+    assert mean_ms(torch, delay) == pytest.approx(milliseconds, rel=0.02)
+
+
+@pytest.mark.parametrize("milliseconds", [1.0, 5.0, 20.0])
+def test_a_longer_delay_beside_work_is_longer_by_what_it_says(torch, milliseconds):
+    """Against none at all it would seem shorter: matrix products that follow a pause run faster than without one."""
+    square = torch.randn(4096, 4096, device="cuda", dtype=torch.bfloat16)
+
+    def step_ms(delay_ms):
+        delay = DeviceDelay(delay_ms / 1000, CudaSpin())
+
+        def step():
+            delay()
+            for _ in range(10):
+                torch.mm(square, square)
+
+        return mean_ms(torch, step)
+
+    step_ms(PAUSE_MS)
+    before, longer, after = step_ms(PAUSE_MS), step_ms(PAUSE_MS + milliseconds), step_ms(PAUSE_MS)
+    assert longer - (before + after) / 2 == pytest.approx(milliseconds, rel=0.02, abs=0.02)
