@@ -181,8 +181,10 @@ def parity(bench: Bench) -> Iterator[Budget]:
             if arm == "A":
                 ray_seen |= bool(raylets())
                 alone.append(torchrun_throughput(text))
+                print(f"pair {pair + 1}: torchrun {alone[-1]:.1f} per s", file=sys.stderr, flush=True)
             else:
                 under_ray.append(run_sweep(bench, text)[1][0]["throughput_per_s"])
+                print(f"pair {pair + 1}: under Ray {under_ray[-1]:.1f} per s", file=sys.stderr, flush=True)
     test = paired_ratio(under_ray, alone)
     ratio, low, high = (finite(value) for value in (test.ratio, test.low, test.high))
     yield Budget(
@@ -397,12 +399,17 @@ def main(arguments: list[str] | None = None) -> int:
             for budget in measure(bench, tuple(options.only or PARTS)):
                 found.append(budget)
                 print(line(budget), flush=True)
+                if options.json is not None:
+                    keep(options.json, sizes, found)
         except RtxscaleError as error:
             sys.exit(f"bench: {error}")
-    if options.json is not None:
-        text = json.dumps({"device": sizes.device, "budgets": [asdict(budget) for budget in found]}, indent=2)
-        options.json.write_text(f"{text}\n")
     return 0
+
+
+def keep(path: Path, sizes: Sizes, found: list[Budget]) -> None:
+    """Write what has been measured so far: an hour of it may be cut short."""
+    text = json.dumps({"device": sizes.device, "budgets": [asdict(budget) for budget in found]}, indent=2)
+    path.write_text(f"{text}\n")
 
 
 if __name__ == "__main__":
