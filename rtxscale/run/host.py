@@ -5,18 +5,20 @@ Killing it ends a stuck session. It knows nothing of trials; what its ranks do i
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rtxscale.plan.model import Placement
 from rtxscale.run.failures import Death
-from rtxscale.run.placement import Placement
 from rtxscale.spec.workload import Workload
 
 UNWANTED_CALLBACKS = ("PlacementGroupCleanerCallback", "DatasetsCallback")
 """The cleaner is a detached actor that can outlive its session (we free the group ourselves); datasets are unused."""
+TRAINER_HOOKS = ("_create_default_callbacks", "_initialize_and_run_controller")
 GROUP_TIMEOUT_S = 600
 
 
@@ -62,17 +64,23 @@ class Host:
 
 
 def session_trainer() -> Any:
-    """`TorchTrainer` without the callbacks a session has no use for, where this Ray has that hook."""
+    """`TorchTrainer` as a session needs it, where this Ray has the hooks: with fewer processes to start."""
     TorchTrainer = _module("ray.train.torch").TorchTrainer  # noqa: N806 - a class
-    if not hasattr(TorchTrainer, "_create_default_callbacks"):
+    if not all(hasattr(TorchTrainer, hook) for hook in TRAINER_HOOKS):
         return TorchTrainer
 
     class SessionTrainer(TorchTrainer):  # type: ignore[misc, valid-type] # known only at run time
-        """Starts without cleaner and dataset actors."""
+        """Starts without cleaner and dataset actors, and with Train's controller in this warm process."""
 
         def _create_default_callbacks(self) -> list[Any]:
             callbacks = super()._create_default_callbacks()
             return [callback for callback in callbacks if type(callback).__name__ not in UNWANTED_CALLBACKS]
+
+        def _initialize_and_run_controller(self, **arguments: Any) -> Any:
+            # a process of its own would import torch anew for each session, before the ranks can begin to
+            controller = _module("ray.train.v2._internal.execution.controller").TrainController(**arguments)
+            asyncio.run(controller.run())
+            return controller.get_result()
 
     return SessionTrainer
 

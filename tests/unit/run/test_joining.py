@@ -1,16 +1,17 @@
 """What `run` decides about clusters, hosts and processes without starting any."""
 
+import inspect
 import socket
 import time
 
 import pytest
 
 from rtxscale.errors import RunError
+from rtxscale.plan.model import Placement
 from rtxscale.run import authentication, cluster
 from rtxscale.run.authentication import Answer
 from rtxscale.run.host import UNWANTED_CALLBACKS, session_trainer
 from rtxscale.run.hub import Registered
-from rtxscale.run.placement import Placement
 from rtxscale.run.ray_setup import prepare
 from rtxscale.run.session import SessionSpec, check_places
 from rtxscale.run.torchrun_session import read_death
@@ -35,6 +36,15 @@ def cluster_that(monkeypatch, token):
         return Answer.ACCEPTED if given == token else Answer.REFUSED
 
     monkeypatch.setattr(authentication, "ask", ask)
+
+
+def test_an_open_cluster_is_warned_of_and_another_is_not(monkeypatch, tmp_path, capsys):
+    cluster_that(monkeypatch, None)
+    authentication.settle({"RAY_ADDRESS": "h:1"}, tmp_path)
+    assert "warning: found that the cluster at h:1 asks for no token" in capsys.readouterr().err
+    cluster_that(monkeypatch, "secret")
+    authentication.settle({"RAY_ADDRESS": "h:1", "RAY_AUTH_TOKEN": "secret"}, tmp_path)
+    assert capsys.readouterr().err == ""
 
 
 def test_the_token_is_used_only_where_the_cluster_wants_it(monkeypatch, tmp_path):
@@ -94,8 +104,12 @@ def test_two_sweeps_do_not_both_start_a_cluster_here(tmp_path, monkeypatch):
         assert "run-c" in path.read_text()
 
 
-def test_the_trainer_still_has_the_hook_that_leaves_callbacks_out():
+def test_the_trainer_still_has_its_hooks():
+    from ray.train.v2._internal.execution.controller import TrainController
+
     assert session_trainer().__name__ == "SessionTrainer"
+    assert inspect.iscoroutinefunction(TrainController.run)
+    assert callable(TrainController.get_result)
     from ray.train.v2.api import data_parallel_trainer
 
     for name in UNWANTED_CALLBACKS:
