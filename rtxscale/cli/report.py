@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from rtxscale.cli.dossier import NoRedactOption
-from rtxscale.cli.show import DeclareOption, ResultsOption, RunArgument, declared_price, open_run
+from rtxscale.cli.show import DeclareOption, ResultsOption, RunArgument, open_run
 from rtxscale.errors import BadInput
 
 REPORT_FILE = "report.html"
@@ -40,18 +40,20 @@ def report(
     from rtxscale.report.page import write_report
     from rtxscale.report.targets import check_directory, check_file
     from rtxscale.results.redacted import redacted
+    from rtxscale.spec.declare import Declaration, load_declaration, mapped
     from rtxscale.spec.printable import printable
 
     opened = open_run(run, results)
-    price = declared_price(declare)
+    declaration = Declaration() if declare is None else load_declaration(declare)
     destination = check_file(output or opened.run_dir / REPORT_FILE)
     if charts:
         charts = check_directory(charts)
     if not no_redact:
         opened = redacted(opened)
-    conclusions = conclude(opened, price=price)
+        declaration = mapped(declaration, opened.redactor.text)
+    conclusions = conclude(opened, price=declaration.price)
     try:
-        path = write_report(opened, conclusions, destination)
+        path = write_report(opened, conclusions, destination, declaration)
         pictures = write_charts(figures(opened, conclusions), charts) if charts else []
     except OSError as error:
         raise BadInput(

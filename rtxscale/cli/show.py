@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rtxscale.errors import BadInput
+from rtxscale.errors import BadInput, RtxscaleError
 
 if TYPE_CHECKING:
     import polars as pl
@@ -20,9 +20,26 @@ if TYPE_CHECKING:
 
 CONCLUDED = (
     *("cells", "efficiency", "best", "confirmed", "effects", "bandwidth", "fits", "drift", "sentinels", "outcomes"),
-    *("interactions", "objectives", "cost", "throttling", "cards", "sanity", "mfu", "budget"),
+    *("interactions", "objectives", "cost", "throttling", "cards", "sanity", "mfu", "budget", "placements", "nodes"),
 )
-RunArgument = Annotated[str, typer.Argument(help="A run's directory, its name, or latest.", metavar="[RUN]")]
+
+
+def run_names(incomplete: str) -> list[str]:
+    """What completes a run's name in a shell: `latest`, and the runs on this disk, the newest first."""
+    from rtxscale.results.location import list_runs, results_root, store_of
+
+    try:
+        root = results_root(None)
+        names = [] if store_of(root) else [path.name for path in list_runs(root)]
+    except RtxscaleError:
+        names = []
+    return [name for name in ("latest", *names) if name.startswith(incomplete)]
+
+
+RunArgument = Annotated[
+    str,
+    typer.Argument(help="A run's directory, its name, or latest.", metavar="[RUN]", autocompletion=run_names),
+]
 DeclareOption = Annotated[
     Path | None,
     typer.Option(

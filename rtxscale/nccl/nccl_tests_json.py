@@ -18,12 +18,18 @@ def read_json(found: Mapping[str, Any]) -> NcclTests:
     """Read one JSON object.
 
     Raises:
-        ValueError: it is none of nccl-tests.
+        ValueError: it is none of nccl-tests, or is damaged.
     """
-    if "results" in found:
-        return _read_results(found)
-    if "benchmark" in found:
-        return _read_fork(found)
+    try:
+        if "results" in found:
+            return _read_results(found)
+        if "benchmark" in found:
+            return _read_fork(found)
+    except (KeyError, TypeError, AttributeError, OverflowError) as error:
+        raise ValueError(
+            f"found JSON of nccl-tests with a field missing or of another type ({type(error).__name__}: {error}); "
+            "expected it as nccl-tests writes it"
+        ) from error
     raise ValueError(f"found JSON with the keys {', '.join(found)[:200]}; expected `results`, as nccl-tests writes it")
 
 

@@ -1,4 +1,4 @@
-"""Bus bandwidth of each collective against message size, both axes logarithmic.
+"""Bus bandwidth of each collective against message size, both axes logarithmic, beside what was to be expected.
 
 Cells that differ only in what a raw collective cannot notice (bucket size, precision of the model) are one series here.
 Called by `charts`.
@@ -13,13 +13,12 @@ from typing import Any
 import altair as alt
 import polars as pl
 
-from rtxscale.analysis.settings import in_words
+from rtxscale.report.bandwidth_references import References
+from rtxscale.report.bandwidth_series import bandwidth_series, told_apart
+from rtxscale.report.chosen import GREY, evenly
 from rtxscale.report.figure import Figure, any_known, chart_of, series_color, series_shape, tooltips
-from rtxscale.report.knob_charts import PREFIX
 from rtxscale.report.numbers import interval, number, size
 
-TOLD_APART = 8
-DEFAULT = "defaults"
 SIZE_LABEL = (
     "datum.value >= 1073741824 ? format(datum.value / 1073741824, '~r') + ' GiB' : "
     "datum.value >= 1048576 ? format(datum.value / 1048576, '~r') + ' MiB' : "
@@ -27,68 +26,38 @@ SIZE_LABEL = (
 )
 
 
-def bandwidth_figures(bandwidth: pl.DataFrame, cells: pl.DataFrame, workers: str) -> Iterator[Figure]:
+def bandwidth_figures(
+    bandwidth: pl.DataFrame, cells: pl.DataFrame, workers: str, references: References
+) -> Iterator[Figure]:
     """One figure per collective operation."""
     named = bandwidth_series(bandwidth, cells, workers)
     for operation in named["operation"].unique(maintain_order=True):
-        yield _figure(str(operation), named.filter(pl.col("operation") == operation))
+        yield _figure(str(operation), named.filter(pl.col("operation") == operation), references)
 
 
-def bandwidth_series(bandwidth: pl.DataFrame, cells: pl.DataFrame, workers: str) -> pl.DataFrame:
-    """One row per operation, series and size: the geometric mean of its cells, with their interval or their range."""
-    known = bandwidth.filter((pl.col("busbw_gb_s") > 0) & (pl.col("size_bytes") > 0))
-    named = known.join(_names(cells, workers), on="cell_id", how="left").with_columns(
-        pl.coalesce("series", "label").alias("series")
-    )
-    one = pl.len() == 1
-    return named.group_by("operation", "series", "gpus", "size_bytes", maintain_order=True).agg(
-        pl.col("busbw_gb_s").log().mean().exp(),
-        pl.when(one).then(pl.col("busbw_low").first()).otherwise(pl.col("busbw_gb_s").min()).alias("low"),
-        pl.when(one).then(pl.col("busbw_high").first()).otherwise(pl.col("busbw_gb_s").max()).alias("high"),
-        pl.col("time_p50_s").median(),
-        pl.len().alias("cells"),
-    )
-
-
-def _names(cells: pl.DataFrame, workers: str) -> pl.DataFrame:
-    """Series name of each cell: GPU count and the NCCL settings that are not auto, in words."""
-    paths = [column.removeprefix(PREFIX) for column in cells.columns if column.startswith(f"{PREFIX}nccl.")]
-    names = []
-    for row in cells.select("cell_id", "gpus", *(PREFIX + path for path in paths)).iter_rows(named=True):
-        values = {path: row[PREFIX + path] for path in paths}
-        words = [in_words(path, value) for path, value in values.items() if value not in (None, "auto")]
-        count = f"{row['gpus']} {workers}"
-        names.append({"cell_id": row["cell_id"], "series": ", ".join([count, *(words or [DEFAULT])])})
-    return pl.DataFrame(names, schema={"cell_id": pl.String, "series": pl.String})
-
-
-def told_apart(rows: pl.DataFrame) -> list[str]:
-    """Up to `TOLD_APART` series: every default first, then spread evenly over the rank at the largest size."""
-    last = rows.sort("size_bytes").group_by("series", maintain_order=True).last()
-    ranked = last.sort(["gpus", "busbw_gb_s"], descending=True)["series"].to_list()
-    defaults = [name for name in ranked if name.endswith(f", {DEFAULT}")][:TOLD_APART]
-    others = [name for name in ranked if name not in defaults]
-    room = TOLD_APART - len(defaults)
-    if len(others) > room:
-        others = [others[round(index * (len(others) - 1) / max(room - 1, 1))] for index in range(room)]
-    return [*defaults, *others]
-
-
-def _figure(operation: str, rows: pl.DataFrame) -> Figure:
+def _figure(operation: str, rows: pl.DataFrame, references: References) -> Figure:
     labels = told_apart(rows)
     drawn = [_row(row) for row in rows.iter_rows(named=True)]
     told = [row for row in drawn if row["series"] in labels]
-    grey = [{name: row[name] for name in ("series", "size", "busbw")} for row in drawn if row["series"] not in labels]
+    others = list(dict.fromkeys(row["series"] for row in drawn if row["series"] not in labels))
+    context = set(evenly(others, GREY))
+    grey = [{name: row[name] for name in ("series", "size", "busbw")} for row in drawn if row["series"] in context]
     caption = "Bus bandwidth, as nccl-tests defines it. Bars: interval of a cell, or range over cells of one setting."
     if grey:
-        caption += f" Grey: {len({row['series'] for row in grey})} more settings."
+        caption += f" Grey: {len(others)} more settings{f', {GREY} of them drawn' if len(others) > GREY else ''}."
+    model = [row for row in references.model if row["operation"] == operation]
+    if model:
+        caption += " Dashed: what NCCL's own model expects of its fastest choice, defaults, before its corrections."
+    if references.limit is not None:
+        caption += f" Dotted: {references.limit.words}."
+    limit = [] if references.limit is None else [{"busbw": references.limit.gb_s, "text": "link"}]
     return Figure(
         key=f"bandwidth-{operation}",
         section="bandwidth",
         title=f"{operation.replace('_', '-')}: bus bandwidth against message size",
         caption=caption,
-        chart=_layers(told, grey, labels),
-        datasets={"told": told, "grey": grey},
+        chart=_layers(told, grey, labels, model, limit),
+        datasets={"told": told, "grey": grey, "model": model, "limit": limit},
         labels=tuple(labels),
         wide=True,
     )
@@ -105,16 +74,23 @@ def _row(row: dict[str, Any]) -> dict[str, Any]:
         "busbw_text": interval(row["busbw_gb_s"], row["low"], row["high"]) + " GB/s",
         "time_text": f"{number(row['time_p50_s'] * 1e6, 3)} µs" if row["time_p50_s"] is not None else number(None),
         "cells": row["cells"],
+        "cell": row["cell_id"],
     }
 
 
-def _layers(told: list[dict[str, Any]], grey: list[dict[str, Any]], labels: list[str]) -> alt.TopLevelMixin:
+def _layers(
+    told: list[dict[str, Any]],
+    grey: list[dict[str, Any]],
+    labels: list[str],
+    model: list[dict[str, Any]],
+    limit: list[dict[str, Any]],
+) -> alt.TopLevelMixin:
     sizes = sorted({row["size"] for row in told})
     shown = alt.Axis(title="message size", labelExpr=SIZE_LABEL, grid=False)
     if len(sizes) <= 12:
         shown.values = sizes
     x = alt.X("size:Q", axis=shown, scale=alt.Scale(type="log", base=2, nice=False, padding=16))
-    domain = _domain([*told, *grey])
+    domain = _domain([*told, *grey], [row["busbw"] for row in (*model, *limit)])
     axis = alt.Axis(title="bus bandwidth (GB/s)", format="~r", values=_ticks(*domain))
     scale = alt.Scale(type="log", domain=list(domain), nice=False)
     y = alt.Y("busbw:Q", axis=axis, scale=scale)
@@ -123,21 +99,36 @@ def _layers(told: list[dict[str, Any]], grey: list[dict[str, Any]], labels: list
     base = chart_of("told")
     bars = base.transform_filter("isValid(datum.low) && datum.low > 0").mark_rule(clip=True)
     hints = tooltips(
-        series="setting", size_text="size", busbw_text="bus bandwidth", time_text="median time", cells="cells"
+        series="setting",
+        size_text="size",
+        busbw_text="bus bandwidth",
+        time_text="median time",
+        cells="cells",
+        trials="trials of one",
     )
-    layers = [chart_of("grey").mark_line(style="context").encode(x=x, y=y, detail="series:N")] if grey else []
+    layers = (
+        [chart_of("grey").mark_line(style="context").encode(x=x, y=y, detail="series:N", tooltip="series:N")]
+        if grey
+        else []
+    )
+    if model:
+        layers.append(chart_of("model").mark_line(style="ideal").encode(x=x, y=y, detail="gpus:N"))
+    if limit:
+        layers.append(chart_of("limit").mark_rule(style="target").encode(y=y))
     return alt.layer(
         *layers,
         base.mark_line().encode(x=x, y=y, color=color),
         *([bars.encode(x=x, y=low, y2="high:Q", color=color)] if any_known(told, "low") else []),
-        base.mark_point(filled=True).encode(x=x, y=y, color=color, shape=series_shape(labels), tooltip=hints),
+        base.mark_point(filled=True, cursor="pointer").encode(
+            x=x, y=y, color=color, shape=series_shape(labels), tooltip=hints
+        ),
     ).properties(width="container", height=340)
 
 
-def _domain(rows: list[dict[str, Any]]) -> tuple[float, float]:
-    """Lowest to highest bandwidth with a little air, and of the bars as much as doubles or halves that."""
+def _domain(rows: list[dict[str, Any]], expected: list[float]) -> tuple[float, float]:
+    """Lowest to highest bandwidth with a little air, and of bars and expectations as much as doubles or halves that."""
     values = [row["busbw"] for row in rows]
-    bounds = [row[name] for row in rows for name in ("low", "high") if row.get(name)]
+    bounds = [row[name] for row in rows for name in ("low", "high") if row.get(name)] + expected
     low = max(min(values + bounds), min(values) / 2)
     high = min(max(values + bounds), 2 * max(values))
     return 0.85 * low, 1.18 * high

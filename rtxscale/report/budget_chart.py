@@ -61,6 +61,7 @@ def waterfall(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
                 "kind": WHOLE if whole else (LOST if size >= 0 else WON),
                 "time_text": f"{milliseconds(row)} ms",
                 "share_text": percent(row["share"]),
+                "cell": row.get("cell_id"),
             }
         )
     return bars
@@ -90,10 +91,12 @@ def _layers(bars: list[dict[str, Any]]) -> alt.TopLevelMixin:
     axis = alt.Axis(title="ms per step", tickCount=6, grid=True)
     x = alt.X("start:Q", axis=axis, scale=alt.Scale(nice=False, padding=12))
     color = alt.Color("kind:N", scale=alt.Scale(domain=list(KINDS)))
-    hints = tooltips(part="part", time_text="time", share_text="of the measured step")
+    hints = tooltips(part="part", time_text="time", share_text="of the measured step", trials="trials")
     base = chart_of("parts")
     spans = base.transform_filter("isValid(datum.low)").mark_rule(style="interval")
     return alt.layer(
-        base.mark_bar(cornerRadius=2, height=ROW // 2).encode(x=x, x2="end:Q", y=y, color=color, tooltip=hints),
+        base.mark_bar(cornerRadius=2, height=ROW // 2, cursor="pointer").encode(
+            x=x, x2="end:Q", y=y, color=color, tooltip=hints
+        ),
         *([spans.encode(x=alt.X("low:Q", axis=axis), x2="high:Q", y=y)] if any_known(bars, "low") else []),
     ).properties(width="container", height=ROW * len(bars))

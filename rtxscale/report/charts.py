@@ -12,6 +12,7 @@ import polars as pl
 from rtxscale.analysis.conclusions import Conclusions
 from rtxscale.devices.gpus import find_gpu
 from rtxscale.report.bandwidth_charts import bandwidth_figures
+from rtxscale.report.bandwidth_references import references_of
 from rtxscale.report.budget_chart import budget_figures
 from rtxscale.report.confirmed_chart import confirmed_figure
 from rtxscale.report.drift_chart import drift_figure
@@ -19,19 +20,20 @@ from rtxscale.report.figure import Figure
 from rtxscale.report.knob_charts import effects_figure, heat_figures
 from rtxscale.report.numbers import worker_word
 from rtxscale.report.scaling_charts import Expectation, scaling_figures
+from rtxscale.report.steady_chart import steady_figure
 from rtxscale.report.telemetry_charts import telemetry_figures
+from rtxscale.report.topology_chart import topology_figures
+from rtxscale.report.trial_evidence import with_trials
 from rtxscale.results.read import Run
-
-TRIAL_COLUMNS = ("gpu_uuids", "window_start_ns", "window_end_ns", "device_names", "outcome")
 
 
 def figures(run: Run, conclusions: Conclusions) -> list[Figure]:
     """Every figure that this run has data for."""
-    trials = run.frame("trials").select(TRIAL_COLUMNS).collect()
-    return list(_figures(conclusions, trials, run.frame("telemetry")))
+    trials = run.frame("trials").collect()
+    return with_trials(_figures(run, conclusions, trials), trials)
 
 
-def _figures(conclusions: Conclusions, trials: pl.DataFrame, telemetry: pl.LazyFrame) -> Iterator[Figure]:
+def _figures(run: Run, conclusions: Conclusions, trials: pl.DataFrame) -> Iterator[Figure]:
     workers = worker_word(conclusions.device)
     cells = conclusions.cells
     unit = next(iter(cells["work_unit"].drop_nulls()), "")
@@ -43,12 +45,17 @@ def _figures(conclusions: Conclusions, trials: pl.DataFrame, telemetry: pl.LazyF
     effects = effects_figure(conclusions.effects, workers)
     if effects is not None:
         yield effects
-    yield from bandwidth_figures(conclusions.bandwidth, cells, workers)
+    references = references_of(run, conclusions.bandwidth, cells)
+    yield from bandwidth_figures(conclusions.bandwidth, cells, workers, references)
     yield from budget_figures(conclusions.budget, workers)
-    drift = drift_figure(conclusions.drift, conclusions.sentinels)
-    if drift is not None:
-        yield drift
-    yield from telemetry_figures(telemetry, trials)
+    for figure in (
+        steady_figure(trials, cells, run.frame("steps"), workers),
+        drift_figure(conclusions.drift, conclusions.sentinels),
+    ):
+        if figure is not None:
+            yield figure
+    yield from telemetry_figures(run.frame("telemetry"), trials)
+    yield from topology_figures(run.frame("environment").collect())
 
 
 def expectation(trials: pl.DataFrame) -> Expectation | None:

@@ -7,7 +7,7 @@ Pure: from `Facts` to plain JSON data in the shape of `dossier.schema.json`. Pac
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from datetime import datetime
 from typing import Any
 
@@ -16,16 +16,19 @@ import polars as pl
 import rtxscale
 from rtxscale.analysis.conclusions import Conclusions
 from rtxscale.report.dossier_derived import DERIVED
-from rtxscale.report.dossier_facts import APPLIES, NOBODY, SOURCES, VALUE, Answer, Facts, not_applicable
+from rtxscale.report.dossier_facts import APPLIES, MEASURED, NOBODY, SOURCES, VALUE, Answer, Facts, not_applicable
 from rtxscale.report.dossier_lines import LINES, Line, Source
+from rtxscale.report.dossier_method import METHOD_NUMBERS
 from rtxscale.report.dossier_numbers import NUMBERS
+from rtxscale.report.dossier_workload import WORKLOADS
 from rtxscale.report.numbers import plain
+from rtxscale.results.outcomes import SIMULATED
 from rtxscale.spec.declare import UNKNOWN
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 """Of `dossier.json`; bump it when a field's meaning changes or a line is added, so that older ones still verify."""
 MARK = "dossier"
-FUNCTIONS = {**DERIVED, **NUMBERS}
+FUNCTIONS = {**DERIVED, **WORKLOADS, **METHOD_NUMBERS, **NUMBERS}
 ASKED_OF_USER = {"price": "declare.yaml: price", "per_money": "declare.yaml: price"}
 """Derived lines that wait for the user, not for the run."""
 
@@ -63,7 +66,14 @@ def answered(line: Line, facts: Facts) -> dict[str, Any]:
 
 
 def asked(source: Source, facts: Facts) -> Answer | None:
-    """What one source says."""
+    """What one source says; of a simulated run nothing is called measured but the host and its software."""
+    answer = _said_by(source, facts)
+    if facts.conclusions.device != SIMULATED or answer is None or answer.declared_by != MEASURED:
+        return answer
+    return answer if answer.where.startswith("environment") else replace(answer, declared_by=SIMULATED)
+
+
+def _said_by(source: Source, facts: Facts) -> Answer | None:
     return FUNCTIONS[source.key](facts) if source.kind == "derived" else SOURCES[source.kind](facts, source.key)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from rtxscale.report.dossier_lines import PARTS
 from rtxscale.report.numbers import short
+from rtxscale.results.outcomes import SIMULATED
 
 TEXT = 600
 """Most characters of a value; `dossier.json` has it whole."""
@@ -55,6 +56,9 @@ def _lines(dossier: dict[str, Any]) -> Iterator[str]:
     by_id = {line["id"]: line for line in dossier["lines"]}
     yield f"# Dossier of {code(run['run_id'])}"
     yield ""
+    if dossier["conclusions"].get("device") == SIMULATED:
+        yield "**Simulated: no number in this dossier was measured. They come from a planted law.**"
+        yield ""
     yield f"{code(run['question'])}"
     yield ""
     yield f"{code(dossier['conclusions']['headline'])}"

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 import shutil
 import tempfile
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib.resources import files
@@ -26,6 +25,7 @@ from rtxscale.errors import BadInput, SpecError
 from rtxscale.report.charts import figures
 from rtxscale.report.dossier import dossier_of
 from rtxscale.report.dossier_facts import facts_of
+from rtxscale.report.dossier_logs import file_logs, safe_name, table_logs
 from rtxscale.report.dossier_markdown import markdown
 from rtxscale.report.export import write_charts
 from rtxscale.report.targets import check_directory, check_file
@@ -41,8 +41,6 @@ SWEEP, LOCK, DECLARED = "sweep.yaml", "requirements.lock", "declare.json"
 TABLE_FOLDER, CHART_FOLDER, LOG_FOLDER = "tables", "charts", "logs"
 NEEDED = (DATA, PAGE, SCHEMA, SUMS, SWEEP, LOCK, DECLARED, *(f"{TABLE_FOLDER}/{name}.parquet" for name in TABLES))
 """What every dossier holds; charts and logs are there as far as the run has them."""
-LOG_MIB = 64
-"""Most of one log that is kept, in MiB."""
 ZIP_TIME = (1980, 1, 1, 0, 0, 0)
 """The ZIP format's first moment, for every entry: when a file was written says nothing about the run."""
 
@@ -82,8 +80,8 @@ def write_dossier(request: Request, destination: Path) -> Path:
 
 def write_files(request: Request, directory: Path) -> None:
     """Every file of the dossier into an empty directory, the checksums last."""
-    logs = dict(_logs(request.run.run_dir))
-    shown = redacted(request.run, texts=logs.values()) if request.redact else request.run
+    logs = list(file_logs(request.run.run_dir))
+    shown = redacted(request.run, texts=[text for _, text in logs]) if request.redact else request.run
     declaration = mapped(request.declaration, _change(shown))
     conclusions = conclude(shown, price=declaration.price)
     (directory / TABLE_FOLDER).mkdir()
@@ -126,25 +124,15 @@ def _change(shown: Run) -> Any:
     return shown.redactor.text if isinstance(shown, RedactedRun) else str
 
 
-def _logs(run_dir: Path) -> Iterator[tuple[str, str]]:
-    """Name and text of every log kept in the run, in order; links are not followed."""
-    folder = run_dir / LOG_FOLDER
-    for path in sorted([*run_dir.glob("*.log"), *folder.rglob("*")]):
-        if path.is_file() and not path.is_symlink() and not any(above.is_symlink() for above in path.parents):
-            with path.open("rb") as stream:
-                content = stream.read(LOG_MIB * 2**20)
-            yield (
-                str(path.relative_to(folder if path.is_relative_to(folder) else run_dir)),
-                content.decode(errors="replace"),
-            )
-
-
-def _write_logs(logs: dict[str, str], shown: Run, folder: Path) -> None:
+def _write_logs(logs: Iterable[tuple[str, str]], shown: Run, folder: Path) -> None:
+    """Logs that lie in the run as files, then those that are rows of its logs table."""
     change = _change(shown)
-    for place, (name, text) in enumerate(logs.items(), start=1):
+    texts = [
+        (f"{place:03d}-{safe_name(change(name))}", change(text)) for place, (name, text) in enumerate(logs, start=1)
+    ]
+    for name, text in [*texts, *table_logs(shown)]:
         folder.mkdir(exist_ok=True)
-        safe = re.sub(r"[^A-Za-z0-9._-]+", "-", change(name.replace("/", "-")))[-80:].strip("-.") or "log"
-        _write(folder / f"{place:03d}-{safe}", change(text))
+        _write(folder / name, text)
 
 
 def _empty_directory(path: Path) -> Path:

@@ -22,6 +22,7 @@ from rtxscale.report.dossier import MARK, SCHEMA_VERSION
 from rtxscale.report.dossier_facts import DECLARED, DOCUMENTED, MEASURED, NOBODY, VALUE
 from rtxscale.report.dossier_lines import LINES
 from rtxscale.report.dossier_pack import DATA, NEEDED, SUMS
+from rtxscale.results.outcomes import SIMULATED
 from rtxscale.spec.declare import NOT_APPLICABLE, UNKNOWN
 
 SUM_LINE = re.compile(r"([0-9a-f]{64}) [ *](.+)")
@@ -30,6 +31,8 @@ SMALL_MIB = 64
 LARGEST_MIB = 64 * 1024
 """More than this, unpacked and all together, is no dossier."""
 CHUNK = 1024 * 1024
+ADDED = {"tables/logs.parquet": 2}
+"""Files that older dossiers lack -> the first schema version that has them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,12 +140,12 @@ def read_dossier(opened_dossier: Opened) -> dict[str, Any]:
 
 def problems(opened_dossier: Opened, data: dict[str, Any]) -> list[str]:
     """Everything wrong with a dossier, in words; empty for one that is whole."""
-    return [*_checksum_problems(opened_dossier), *line_problems(data)]
+    return [*_checksum_problems(opened_dossier, data["schema_version"]), *line_problems(data)]
 
 
-def _checksum_problems(opened_dossier: Opened) -> Iterator[str]:
+def _checksum_problems(opened_dossier: Opened, version: int) -> Iterator[str]:
     present = set(opened_dossier.sizes)
-    yield from (f"{name}: missing" for name in NEEDED if name not in present)
+    yield from (f"{name}: missing" for name in NEEDED if name not in present and ADDED.get(name, 1) <= version)
     if SUMS not in present:
         return
     listed: dict[str, str] = {}
@@ -197,5 +200,5 @@ def _faults(line: dict[str, Any]) -> Iterator[str]:
     status, by = line.get("status"), line.get("declared_by")
     if status not in (VALUE, UNKNOWN, NOT_APPLICABLE):
         yield f"status is {status!r}; expected {VALUE}, {UNKNOWN} or {NOT_APPLICABLE}"
-    elif (by == NOBODY) != (status == UNKNOWN) or by not in (MEASURED, DECLARED, DOCUMENTED, NOBODY):
+    elif (by == NOBODY) != (status == UNKNOWN) or by not in (MEASURED, SIMULATED, DECLARED, DOCUMENTED, NOBODY):
         yield f"declared by {by!r} while its status is {status}"

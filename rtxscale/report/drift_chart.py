@@ -64,7 +64,8 @@ def _row(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _layers(labels: list[str], *, grey: bool) -> alt.TopLevelMixin:
-    x = alt.X("minute:Q", title="minutes since the session's first sentinel", scale=alt.Scale(nice=False, padding=12))
+    axis = alt.Axis(title="minutes since the session's first sentinel", tickCount=8)
+    x = alt.X("minute:Q", axis=axis, scale=alt.Scale(nice=False, padding=12))
     y = alt.Y("change:Q", title="change from the session's mean (%)", axis=alt.Axis(tickCount=5))
     color = series_color(labels)
     hints = [
@@ -78,5 +79,7 @@ def _layers(labels: list[str], *, grey: bool) -> alt.TopLevelMixin:
         chart_of("zero").mark_rule(style="reference").encode(y=y),
         *context,
         base.mark_line().encode(x=x, y=y, color=color),
-        base.mark_point(filled=True).encode(x=x, y=y, color=color, shape=series_shape(labels), tooltip=hints),
+        base.mark_point(filled=True, cursor="pointer").encode(
+            x=x, y=y, color=color, shape=series_shape(labels), tooltip=hints
+        ),
     ).properties(width="container", height=240)

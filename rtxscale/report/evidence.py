@@ -54,12 +54,34 @@ def attestation_table(run: Run) -> Table | None:
     )
 
 
+def attestation_words(run: Run) -> str:
+    """How many requests of all trials were honoured and how many were not; empty when nothing was attested."""
+    counts = dict(run.frame("attestation").group_by("verdict").len().collect().iter_rows())
+    honoured, refuted, open_ones = (
+        f"{counts.get(name, 0):,}" if counts.get(name) else "none" for name in ("honoured", "refuted", "not attested")
+    )
+    if not counts:
+        return ""
+    return (
+        f"Of all that was asked of all trials, {honoured} was honoured, {refuted} refuted, {open_ones} left unproven."
+    )
+
+
+def environment_words(run: Run) -> str:
+    """The versions that a number depends on most, in one sentence; empty where none was recorded."""
+    wanted = ("torch", "nccl", "CUDA of torch", "driver", "python")
+    frame = run.frame("environment").filter((pl.col("subject") == "software") & pl.col("name").is_in(wanted))
+    found = frame.group_by("name").agg(pl.col("value").drop_nulls().unique().sort().str.join(" and ")).collect()
+    values = dict(found.iter_rows())
+    return ", ".join(f"{name} {values[name]}" for name in wanted if values.get(name) not in (None, "", UNKNOWN))
+
+
 def environment_table(run: Run) -> Table | None:
     """Software and hardware as measured; nodes are named only where there are several.
 
-    The list of installed packages, a hundred rows of it, is left to the dossier.
+    The list of installed packages, a hundred rows of it, is left to the dossier; findings have a table of their own.
     """
-    frame = run.frame("environment").filter(pl.col("subject").ne_missing("package"))
+    frame = run.frame("environment").filter(~pl.col("subject").fill_null("").is_in(["package", "doctor"]))
     same = ["subject", "name", "value"]
     rows = frame.group_by(same, maintain_order=True).agg(pl.col("node").unique().sort()).sort("subject").collect()
     if rows.is_empty():

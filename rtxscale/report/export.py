@@ -13,6 +13,7 @@ from typing import Any
 import vl_convert
 
 from rtxscale.report.figure import Figure
+from rtxscale.report.fonts import register_fonts, with_fonts
 from rtxscale.report.scripts import vega_lite_version
 from rtxscale.report.targets import check_directory, check_file
 from rtxscale.report.theme import LIGHT, Palette, config, legend_columns
@@ -30,6 +31,7 @@ def write_charts(figures: list[Figure], directory: Path, formats: tuple[str, ...
         BadInput: the directory cannot be, or something other than a regular file has a picture's name in it.
         OSError: a picture cannot be written.
     """
+    register_fonts()
     directory = check_directory(directory)
     directory.mkdir(exist_ok=True)
     paths = []
@@ -45,7 +47,8 @@ def write_charts(figures: list[Figure], directory: Path, formats: tuple[str, ...
 def picture_spec(figure: Figure, palette: Palette = LIGHT) -> dict[str, Any]:
     """The figure's specification with a fixed width, its title and its caption."""
     spec = figure.spec()
-    title = {"text": figure.title, "subtitle": textwrap.wrap(figure.caption, WRAP)}
+    caption = figure.caption.replace("`", "")  # marks code, which a picture does not set apart
+    title = {"text": figure.title, "subtitle": textwrap.wrap(caption, WRAP)}
     look = config(palette)
     look["legend"]["columns"] = legend_columns(figure.labels, WIDTH)
     return {**spec, "width": WIDTH, "title": title, "config": look}
@@ -53,7 +56,7 @@ def picture_spec(figure: Figure, palette: Palette = LIGHT) -> dict[str, Any]:
 
 def _rendered(spec: dict[str, Any], kind: str) -> bytes:
     if kind == "svg":
-        return renumbered(str(vl_convert.vegalite_to_svg(spec, vl_version=vega_lite_version()))).encode()
+        return with_fonts(renumbered(str(vl_convert.vegalite_to_svg(spec, vl_version=vega_lite_version())))).encode()
     return bytes(vl_convert.vegalite_to_png(spec, vl_version=vega_lite_version(), scale=SCALE))
 
 

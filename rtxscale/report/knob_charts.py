@@ -14,14 +14,17 @@ import altair as alt
 import polars as pl
 
 from rtxscale.analysis.settings import is_communication
+from rtxscale.report.chosen import AXIS, evenly
 from rtxscale.report.figure import Figure, any_known, chart_of, tooltips
 from rtxscale.report.numbers import gain, interval, number
 from rtxscale.report.theme import DIVERGING
 
-PREFIX = "axis:"
 NOT_KNOBS = ("gpus", "workload.batch_per_gpu", "workload.global_batch")
 MAPS = 4
-EFFECTS = 60
+EFFECTS = 24
+"""Most settings in the effect plot: those with the largest effects."""
+ACROSS, DOWN = 8, 12
+"""Most values of a knob in a heat map, so that its numbers can be read on a phone; more are spread evenly."""
 SIGNED = "datum.value == 0 ? '0' : format(datum.value, '+.3~r')"
 
 
@@ -29,8 +32,8 @@ def knob_axes(cells: pl.DataFrame) -> list[str]:
     """Dotted paths of the axes under test, most values first; the size of the problem is no knob."""
     counts = {}
     for column in cells.columns:
-        path = column.removeprefix(PREFIX)
-        if column.startswith(PREFIX) and path not in NOT_KNOBS:
+        path = column.removeprefix(AXIS)
+        if column.startswith(AXIS) and path not in NOT_KNOBS:
             counts[path] = cells[column].drop_nulls().n_unique()
     return sorted((path for path, count in counts.items() if count > 1), key=lambda path: (-counts[path], path))
 
@@ -54,9 +57,10 @@ def heat_figures(cells: pl.DataFrame, effects: pl.DataFrame, workers: str) -> It
     counts = sorted(relative["gpus"].unique().to_list())[-MAPS:]
     spread = _spread(relative.filter(pl.col("gpus").is_in(counts)), knobs)
     for count in counts:
-        rows = _tiles(relative.filter(pl.col("gpus") == count), knobs)
+        rows = _thinned(_tiles(relative.filter(pl.col("gpus") == count), knobs))
         if len(rows) > 1:
-            yield _heat_figure(rows, knobs, f"{count} {workers}", f"heat-{count}", spread, others=len(axes) > 2)
+            subject = f"{count} {workers}"
+            yield _heat_figure(rows, knobs, subject, f"heat-{count}", spread, _heat_words(cells, rows, axes))
 
 
 def references(effects: pl.DataFrame) -> dict[str, str]:
@@ -68,7 +72,7 @@ def relative_to_default(cells: pl.DataFrame, axes: list[str], reference: dict[st
     """Cells with `ratio`: throughput over that of the cell of the same size with every knob at its default."""
     others = [path for path in axes if not is_communication(path)]
     at_default = pl.all_horizontal(
-        "is_default", *(pl.col(PREFIX + path) == _reference(cells, path, reference) for path in others)
+        "is_default", *(pl.col(AXIS + path) == _reference(cells, path, reference) for path in others)
     )
     same = ["workload", "gpus", "batch_per_gpu", "global_batch"]
     base = cells.filter(at_default).group_by(same).agg(pl.col("throughput_per_s").mean().alias("base"))
@@ -79,21 +83,35 @@ def relative_to_default(cells: pl.DataFrame, axes: list[str], reference: dict[st
 
 def _reference(cells: pl.DataFrame, path: str, reference: dict[str, str]) -> str:
     """The value that the analysis compares with, else the first in order."""
-    return reference.get(path) or value_order(set(cells[PREFIX + path].drop_nulls()))[0]
+    return reference.get(path) or value_order(set(cells[AXIS + path].drop_nulls()))[0]
 
 
 def _tiles(relative: pl.DataFrame, knobs: tuple[str, str]) -> list[dict[str, Any]]:
     """Geometric mean of the ratio for every pair of values; the best and how many cells beside it."""
-    x, y = (PREFIX + knob for knob in knobs)
+    x, y = (AXIS + knob for knob in knobs)
     tiles = (
         relative.drop_nulls([x, y])
         .group_by(pl.col(x).alias("x"), pl.col(y).alias("y"), maintain_order=True)
-        .agg(pl.col("ratio").log().mean().exp(), pl.col("ratio").max().alias("best"), pl.len().alias("cells"))
+        .agg(
+            pl.col("ratio").log().mean().exp(),
+            pl.col("ratio").max().alias("best"),
+            pl.len().alias("cells"),
+            pl.col("cell_id").sort_by("ratio").last().alias("cell"),
+        )
     )
     return [
         {**row, "text": number(row["ratio"], 3), "best_text": number(row["best"], 3)}
         for row in tiles.iter_rows(named=True)
     ]
+
+
+def _thinned(tiles: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Tiles of at most `ACROSS` times `DOWN` values, first and last included."""
+    kept = {
+        name: set(evenly(value_order({tile[name] for tile in tiles}), most))
+        for name, most in (("x", ACROSS), ("y", DOWN))
+    }
+    return [tile for tile in tiles if all(tile[name] in values for name, values in kept.items())]
 
 
 def _spread(relative: pl.DataFrame, knobs: tuple[str, str]) -> float:
@@ -106,8 +124,19 @@ def _spread(relative: pl.DataFrame, knobs: tuple[str, str]) -> float:
     return max([0.02, *(abs(float(ratio) - 1) for ratio in ratios)])
 
 
+def _heat_words(cells: pl.DataFrame, rows: list[dict[str, Any]], axes: list[str]) -> str:
+    words = "Throughput over the default of the same size: above 1 (blue) is faster. As found, without intervals."
+    if len(axes) > 2:
+        words += " Geometric mean over the other settings."
+    for name, axis in (("x", axes[0]), ("y", axes[1])):
+        shown, every = len({row[name] for row in rows}), cells[AXIS + axis].drop_nulls().n_unique()
+        if shown < every and shown in (ACROSS, DOWN):
+            words += f" Shown: {shown} of {every} values of {axis}."
+    return words
+
+
 def _heat_figure(
-    rows: list[dict[str, Any]], knobs: tuple[str, str], subject: str, key: str, spread: float, *, others: bool
+    rows: list[dict[str, Any]], knobs: tuple[str, str], subject: str, key: str, spread: float, caption: str
 ) -> Figure:
     gap = alt.Scale(paddingInner=0.04)
     x, y = (
@@ -117,17 +146,23 @@ def _heat_figure(
         alt.Y("y:N", title=knobs[1], sort=value_order({row["y"] for row in rows}), scale=gap),
     )
     scale = alt.Scale(domain=[1 - spread, 1, 1 + spread], range=list(DIVERGING), clamp=True)
-    hints = tooltips(x=knobs[0], y=knobs[1], text="mean over default", best_text="best over default", cells="cells")
+    hints = tooltips(
+        x=knobs[0],
+        y=knobs[1],
+        text="mean over default",
+        best_text="best over default",
+        cells="cells",
+        trials="trials of the best",
+    )
     base = chart_of("tiles").encode(x=x, y=y, tooltip=hints)
-    tiles = base.mark_rect(cornerRadius=3).encode(color=alt.Color("ratio:Q", scale=scale, legend=None))
+    tiles = base.mark_rect(cornerRadius=3, cursor="pointer").encode(
+        color=alt.Color("ratio:Q", scale=scale, legend=None)
+    )
     dark = f"abs(datum.ratio - 1) > {0.75 * spread:.6f}"
     words = base.mark_text(fontSize=12).encode(
         text="text:N", color=alt.condition(dark, alt.value("#ffffff"), alt.value("#1b1f24"))
     )
     height = 40 * len({row["y"] for row in rows})
-    caption = "Throughput over the default of the same size: above 1 (blue) is faster. As found, without intervals."
-    if others:
-        caption += " Geometric mean over the other settings."
     return Figure(
         key=key,
         section="knobs",
@@ -144,14 +179,17 @@ def effects_figure(effects: pl.DataFrame, workers: str) -> Figure | None:
     if known.is_empty():
         return None
     rows = [_effect_row(row, workers) for row in known.iter_rows(named=True)]
-    labels = list(dict.fromkeys(row["label"] for row in sorted(rows, key=_effect_order)))[:EFFECTS]
-    kept = [row for row in rows if row["label"] in labels]
+    largest = list(dict.fromkeys(row["label"] for row in sorted(rows, key=lambda row: -abs(row["change"]))))
+    kept = [row for row in rows if row["label"] in largest[:EFFECTS]]
+    labels = list(dict.fromkeys(row["label"] for row in sorted(kept, key=_effect_order)))
     counts = list(dict.fromkeys(row["count"] for row in sorted(kept, key=lambda row: row["gpus"])))
     caption = (
         "Throughput over that of the reference (auto unless named), otherwise equal cells paired within sessions, the "
         "same pairs in every visit. "
     )
     caption += "Hollow: not separable from no change after correction for the number of comparisons (Holm)."
+    if len(largest) > EFFECTS:
+        caption += f" Shown: the {EFFECTS} settings with the largest effects of {len(largest)}; all are in the table."
     low, high = _change_domain(kept)
     if any(not low <= row[name] <= high for row in kept for name in ("low", "high") if row[name] is not None):
         caption += " Bars that leave the chart are cut."

@@ -13,6 +13,7 @@ import polars as pl
 
 from rtxscale.analysis.conclusions import Conclusions
 from rtxscale.report.numbers import NOTHING, gain, interval, number, throughput_unit
+from rtxscale.report.placement_tables import placement_tables
 from rtxscale.report.tables import ONLY, Table
 
 MICROSECONDS = 1e6
@@ -26,6 +27,7 @@ def meaning_tables(conclusions: Conclusions, workers: str, *, brief: bool = Fals
     """All tables of this file that have rows, in the order of reading."""
     made = (
         sanity_table(conclusions, brief=brief),
+        *placement_tables(conclusions, workers, brief=brief),
         interactions_table(conclusions, workers, brief=brief),
         clocks_table(conclusions, workers, brief=brief),
         cards_table(conclusions),
@@ -106,14 +108,16 @@ def objectives_table(conclusions: Conclusions, workers: str) -> Table | None:
 def cost_table(conclusions: Conclusions, workers: str, *, brief: bool = False) -> Table | None:
     """Energy per unit of work, and work per money where a price was declared; None where neither is known."""
     cost = conclusions.cost
-    known = cost.filter(pl.col("energy_per_work_j").is_not_null() | pl.col("work_per_money").is_not_null())
+    numbers = ("energy_per_work_j", "wall_energy_per_work_j", "work_per_money")
+    known = cost.filter(pl.any_horizontal(pl.col(*numbers).is_not_null()))
     shown = known.filter("is_default") if brief else known.head(ROWS)
     if shown.is_empty():
         return None
     unit = shown["unit"][0]
     currency = next(iter(shown["currency"].drop_nulls()), None)
     money = (f"{unit}s/{currency}",) if currency else ()
-    columns = ("setting", workers, "power (W)", f"J/{unit}", f"{unit}s/s/W", *money)
+    wall = ("wall (W)", f"wall J/{unit}") if shown["wall_power_w"].drop_nulls().len() else ()
+    columns = ("setting", workers, "power (W)", f"J/{unit}", f"{unit}s/s/W", *wall, *money)
     rows = [
         (
             row["label"],
@@ -121,6 +125,7 @@ def cost_table(conclusions: Conclusions, workers: str, *, brief: bool = False) -
             number(row["power_w"]),
             interval(row["energy_per_work_j"], row["energy_per_work_low"], row["energy_per_work_high"]),
             number(row["work_per_j"]),
+            *((number(row["wall_power_w"]), number(row["wall_energy_per_work_j"])) if wall else ()),
             *(
                 (interval(row["work_per_money"], row["work_per_money_low"], row["work_per_money_high"]),)
                 if money
@@ -137,8 +142,12 @@ def cost_table(conclusions: Conclusions, workers: str, *, brief: bool = False) -
         columns=columns,
         rows=rows,
         right=frozenset(columns[1:]),
-        note=f"Power of the used GPUs alone, over the windows.{more}",
+        note=f"Power of the used GPUs alone, over the windows.{_wall_note(bool(wall))}{more}",
     )
+
+
+def _wall_note(metered: bool) -> str:
+    return " At the wall: all that hangs behind the meter, the GPUs included." if metered else ""
 
 
 def mfu_table(conclusions: Conclusions, workers: str, *, brief: bool = False) -> Table | None:

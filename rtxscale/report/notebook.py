@@ -33,7 +33,24 @@ def open_run(text: str, results: str | None) -> OpenedRun:
 
 @dataclass(frozen=True, kw_only=True)
 class OpenedRun:
-    """A run as it was when opened; open it anew to see what a running sweep has added."""
+    """A run as it was when opened; open it anew to see what a running sweep has added.
+
+    >>> import tempfile
+    >>> from rtxscale.results.write import RunWriter
+    >>> from rtxscale.spec.sweep import Sweep
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> parts = {"workload": {"kind": "vision", "batch_per_gpu": 8}, "axes": {"gpus": [1, 2]}}
+    >>> sweep = Sweep.model_validate({"name": "demo", "question": "How well?", "study": "weak", **parts})
+    >>> RunWriter.open(Path(folder.name), sweep, "name: demo").close()
+    >>> run = open_run("latest", folder.name)
+    >>> run.trials.select("trial_id", "throughput_per_s").collect().shape
+    (0, 2)
+    >>> run.columns("trials").filter(pl.col("name") == "throughput_per_s")["meaning"].item()
+    'work / window_s'
+    >>> run.conclusions.headline, run.conclusions.efficiency.height, run.charts
+    ('Nothing has been measured yet; run the sweep.', 0, {})
+    >>> folder.cleanup()
+    """
 
     run: Run
 
@@ -71,6 +88,11 @@ class OpenedRun:
     def environment(self) -> pl.LazyFrame:
         """Software and hardware, a fact a row."""
         return self.table("environment")
+
+    @property
+    def logs(self) -> pl.LazyFrame:
+        """What NCCL, failing ranks and the sweep itself wrote, line by line, by trial."""
+        return self.table("logs")
 
     def table(self, name: str) -> pl.LazyFrame:
         """A table by its name, with its full schema; nothing is read before `collect`.

@@ -122,8 +122,8 @@ def throughput_unit(work_unit: str | None) -> str:
 
 
 def worker_word(device: str) -> str:
-    """What counts of workers are called: `GPUs`, or `CPU workers` on a machine without."""
-    return "CPU workers" if device == "cpu" else "GPUs"
+    """What counts of workers are called: `GPUs`, `CPU workers` on a machine without, or `simulated GPUs`."""
+    return {"cpu": "CPU workers", "simulated": "simulated GPUs"}.get(device, "GPUs")
 
 
 def short(text: str, limit: int = 80) -> str:

@@ -14,10 +14,11 @@ from typing import Any
 import altair as alt
 import polars as pl
 
+from rtxscale.report.chosen import GREY
 from rtxscale.report.figure import Figure, any_known, chart_of, series_color, series_shape, tooltips
-from rtxscale.report.numbers import finite, interval, number, throughput_unit
+from rtxscale.report.numbers import finite, throughput_unit
+from rtxscale.report.scaling_curves import Curve, curve_of
 
-TOLD_APART = 6
 TARGET = 0.9
 """Weak data-parallel efficiency that the playbook asks of some cards (P21)."""
 
@@ -31,21 +32,6 @@ class Expectation:
     extra_gpu: tuple[float, float] | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Curve:
-    """One curve made ready to draw: rows told apart, rows in grey, and the labels of the former in order."""
-
-    kind: str
-    rows: list[dict[str, Any]]
-    context: list[dict[str, Any]]
-    labels: list[str]
-
-    @property
-    def counts(self) -> list[int]:
-        """GPU counts on the axis."""
-        return sorted({row["gpus"] for row in self.rows})
-
-
 def scaling_figures(
     efficiency: pl.DataFrame, work_unit: str, workers: str, expectation: Expectation | None
 ) -> Iterator[Figure]:
@@ -54,83 +40,10 @@ def scaling_figures(
         rows = efficiency.filter((pl.col("curve") == kind) & pl.col("throughput_per_s").is_not_null())
         if rows.is_empty():
             continue
-        curve = _curve(kind, rows)
+        curve = curve_of(kind, rows)
         yield _throughput_figure(curve, throughput_unit(work_unit), workers)
         if any(row["efficiency"] is not None for row in curve.rows):
             yield _efficiency_figure(curve, workers, expectation if kind == "weak" else None)
-
-
-def _curve(kind: str, efficiency: pl.DataFrame) -> Curve:
-    """Split the series into those told apart and those in grey, and give each the point of its base."""
-    told = _told_apart(efficiency)
-    rows: list[dict[str, Any]] = []
-    context: list[dict[str, Any]] = []
-    for (series, is_default), points in efficiency.sort("gpus").group_by("series", "is_default", maintain_order=True):
-        label = _label(str(series), bool(is_default))
-        drawn = [_row(label, point) for point in _with_base(points, efficiency)]
-        (rows if label in told else context).extend(drawn)
-    return Curve(kind=kind, rows=rows, context=context, labels=told)
-
-
-def leading_series(efficiency: pl.DataFrame) -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    """Label and points of the default series and of the best one, each led by its base."""
-    labels = _told_apart(efficiency) if not efficiency.is_empty() else []
-    defaults = {_label(row["series"], True) for row in efficiency.iter_rows(named=True) if row["is_default"]}
-    wanted = [label for label in labels if label in defaults]
-    wanted += [label for label in labels if label not in defaults][:1]
-    groups = efficiency.sort("gpus").group_by("series", "is_default", maintain_order=True)
-    found = {_label(str(series), bool(default)): points for (series, default), points in groups}
-    for label in wanted:
-        yield label, _with_base(found[label], efficiency)
-
-
-def _label(series: str, is_default: bool) -> str:
-    if not is_default:
-        return series
-    return series if "default" in series.lower() else f"default ({series})" if series else "default"
-
-
-def _told_apart(efficiency: pl.DataFrame) -> list[str]:
-    """Labels, default series first; of many, only the defaults, the best and the worst at the largest GPU count."""
-    last = efficiency.sort("gpus").group_by("series", "is_default", maintain_order=True).last()
-    ranked = last.sort(["is_default", "gpus", "throughput_per_s"], descending=True)
-    labels = [_label(row["series"], row["is_default"]) for row in ranked.iter_rows(named=True)]
-    if len(labels) <= TOLD_APART:
-        return labels
-    defaults = ranked["is_default"].to_list().count(True)
-    return list(dict.fromkeys([*labels[: min(defaults, TOLD_APART - 2)], labels[defaults], labels[-1]]))
-
-
-def _with_base(points: pl.DataFrame, efficiency: pl.DataFrame) -> list[dict[str, Any]]:
-    """The series' points, led by its base where the base belongs to another series (it is shared at one GPU)."""
-    rows = points.to_dicts()
-    first = rows[0]
-    if first["base_gpus"] is None or first["gpus"] == first["base_gpus"]:
-        return rows
-    base = efficiency.filter(pl.col("cell_id") == first["base_cell_id"]).head(1).to_dicts()
-    return [*base, *rows]
-
-
-def _row(label: str, point: dict[str, Any]) -> dict[str, Any]:
-    """The fields that the drawing and its tooltips need; nothing else travels into the page."""
-    shares = (point["efficiency"], point["efficiency_low"], point["efficiency_high"])
-    rates = (point["throughput_per_s"], point["throughput_low"], point["throughput_high"])
-    return {
-        "series": label,
-        "gpus": point["gpus"],
-        "rate": rates[0],
-        "rate_low": rates[1],
-        "rate_high": rates[2],
-        "efficiency": shares[0],
-        "efficiency_low": shares[1],
-        "efficiency_high": shares[2],
-        "rate_text": interval(*rates),
-        "efficiency_text": interval(*shares, least=2),
-        "speedup_text": number(point["speedup"], 3),
-        "extra_text": number(point["extra_gpu"], 3),
-        "note": point["note"] or "",
-        "cell": point["cell_id"],
-    }
 
 
 def _throughput_figure(curve: Curve, unit: str, workers: str) -> Figure:
@@ -144,7 +57,7 @@ def _throughput_figure(curve: Curve, unit: str, workers: str) -> Figure:
         key=f"{curve.kind}-throughput",
         section="scaling",
         title=f"{curve.kind.capitalize()} scaling: throughput",
-        caption=_caption(curve, f"Dashed: ideal, the base times the number of {workers}.", cut=cut),
+        caption=_caption(curve, f"Dashed: ideal, the base times the number of {workers}.", "rate", cut=cut),
         chart=chart.properties(width="container", height=300),
         datasets={**_rows(curve, "rate"), "ideal": _ideal_rows(curve)},
         labels=tuple(curve.labels),
@@ -162,19 +75,19 @@ def _efficiency_figure(curve: Curve, workers: str, expectation: Expectation | No
         key=f"{curve.kind}-efficiency",
         section="scaling",
         title=f"{curve.kind.capitalize()} scaling: efficiency",
-        caption=_caption(curve, f"Dashed: ideal, 1.0. {band_words}{line_words}".strip(), cut=cut),
+        caption=_caption(curve, f"Dashed: ideal, 1.0. {band_words}{line_words}".strip(), "efficiency", cut=cut),
         chart=alt.layer(*band, *lines, *series).properties(width="container", height=300),
         datasets={**_rows(curve, "efficiency"), **_reference_rows(curve, expectation)},
         labels=tuple(curve.labels),
     )
 
 
-def _caption(curve: Curve, words: str, *, cut: bool) -> str:
-    if any_known(curve.rows, "rate_low"):
+def _caption(curve: Curve, words: str, field: str, *, cut: bool) -> str:
+    if any_known(curve.rows, f"{field}_low"):
         words += " Bars: 95 % intervals over sessions" + ("; those that leave the chart are cut." if cut else ".")
-    grey = len({row["series"] for row in curve.context})
-    if grey:
-        words += f" Grey: {grey} more settings; told apart are the default, the best and the worst."
+    if curve.others:
+        drawn = f", {GREY} of them drawn" if curve.others > GREY else ""
+        words += f" Grey: {curve.others} more settings{drawn}; told apart are the default, the best and the worst."
     return words
 
 
@@ -288,7 +201,8 @@ def _series_layers(
     color = series_color(curve.labels)
     told = chart_of("told")
     bars = told.transform_filter(f"isValid(datum.{field}_low)").mark_rule(clip=True)
-    layers = [chart_of("grey").mark_line(style="context").encode(x=x, y=y, detail="series:N")] if curve.context else []
+    grey = chart_of("grey").mark_line(style="context").encode(x=x, y=y, detail="series:N", tooltip=_grey_hints())
+    layers = [grey] if curve.context else []
     return [
         *layers,
         told.mark_line().encode(x=x, y=y, color=color),
@@ -297,10 +211,14 @@ def _series_layers(
             if any_known(curve.rows, f"{field}_low")
             else []
         ),
-        told.mark_point(filled=True).encode(
+        told.mark_point(filled=True, cursor="pointer").encode(
             x=x, y=y, color=color, shape=series_shape(curve.labels), tooltip=_hints(workers)
         ),
     ]
+
+
+def _grey_hints() -> list[alt.Tooltip]:
+    return tooltips(series="setting")
 
 
 def _hints(workers: str) -> list[alt.Tooltip]:
@@ -312,5 +230,5 @@ def _hints(workers: str) -> list[alt.Tooltip]:
         speedup_text="speed-up",
         extra_text="per extra GPU",
         note="note",
-        cell="cell",
+        trials="trials",
     )

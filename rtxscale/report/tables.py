@@ -13,9 +13,9 @@ from typing import Any
 import polars as pl
 
 from rtxscale.analysis.conclusions import UNCONFIRMED, Conclusions
-from rtxscale.report.bandwidth_charts import bandwidth_series, told_apart
+from rtxscale.report.bandwidth_series import bandwidth_series, told_apart
 from rtxscale.report.numbers import NOTHING, gain, interval, number, percent, size, throughput_unit
-from rtxscale.report.scaling_charts import leading_series
+from rtxscale.report.scaling_curves import leading_series
 
 BASE = "base"
 """The analysis' note on the point that others are compared with: plain from the table itself."""

@@ -1,4 +1,4 @@
-"""Power, temperature, clock and utilisation of every GPU over the run, with the measured windows shaded.
+"""Power, temperature, clock, load and memory of every GPU over the run, with windows and slowdowns shaded.
 
 Samples are averaged into bins before they are drawn, and long pauses between invocations are cut out of the time axis;
 the caption says so. Where a bin would mix windows with the gaps between them, it holds only samples inside windows.
@@ -16,6 +16,8 @@ import polars as pl
 
 from rtxscale.report.figure import Figure, chart_of, series_color, tooltips
 from rtxscale.report.numbers import number
+from rtxscale.report.throttle_bands import throttled_spans, throttled_words
+from rtxscale.telemetry.window import WALL
 
 TICK_NS = 500_000_000
 """Samples are first averaged over half seconds."""
@@ -24,6 +26,8 @@ SHOWN_PAUSE_S = 5.0
 BINS = 500
 POINTS = 3200
 """Most points of one chart, over all devices."""
+BANDS = 200
+"""Most spans of slowdowns that one chart shows."""
 FINE_S = 1.5
 """Bins up to this width still show each window by itself."""
 
@@ -40,14 +44,51 @@ class Metric:
     zero: bool = True
     top: float | None = None
     """Fixed upper end of the axis."""
+    section: str = "telemetry"
+    banded: bool = False
+    """Whether slowdowns are drawn behind it."""
+    host: bool = True
+    """Whether the host's own value is drawn too."""
 
 
 METRICS = (
-    Metric(column="power_w", key="power", title="Power", axis="power (W)"),
-    Metric(column="temperature_c", key="temperature", title="Temperature", axis="core temperature (°C)", zero=False),
-    Metric(column="sm_clock_mhz", key="clock", title="SM clock", axis="SM clock (MHz)"),
+    Metric(
+        column="temperature_c",
+        key="temperature",
+        title="Temperature",
+        axis="core temperature (°C)",
+        zero=False,
+        banded=True,
+    ),
+    Metric(
+        column="hotspot_temperature_c",
+        key="hotspot",
+        title="Hot-spot temperature",
+        axis="hot spot (°C)",
+        zero=False,
+        banded=True,
+    ),
+    Metric(
+        column="memory_temperature_c",
+        key="memory-temperature",
+        title="Memory temperature",
+        axis="memory temperature (°C)",
+        zero=False,
+        banded=True,
+    ),
+    Metric(column="sm_clock_mhz", key="clock", title="SM clock", axis="SM clock (MHz)", banded=True),
+    Metric(column="power_w", key="power", title="Power", axis="power (W)", banded=True),
     Metric(
         column="utilisation", key="utilisation", title="Utilisation", axis="utilisation (%)", factor=100.0, top=100.0
+    ),
+    Metric(
+        column="memory_used_mib",
+        key="memory",
+        title="GPU memory in use",
+        axis="memory in use (GiB)",
+        factor=1 / 1024,
+        section="memory",
+        host=False,
     ),
 )
 
@@ -82,7 +123,7 @@ def clock_of(times_ns: pl.Series) -> Clock:
 
 def telemetry_figures(telemetry: pl.LazyFrame, trials: pl.DataFrame) -> Iterator[Figure]:
     """One chart per metric that was reported; none without telemetry."""
-    ticks = _ticks(telemetry)
+    ticks = _ticks(_with_wall(telemetry))
     if ticks.is_empty():
         return
     clock = clock_of(ticks["t_ns"].unique().sort())
@@ -94,13 +135,36 @@ def telemetry_figures(telemetry: pl.LazyFrame, trials: pl.DataFrame) -> Iterator
     windows = _windows(trials, clock)
     coarse = bin_s > FINE_S and bool(windows)
     drawn = _inside(samples, windows) if coarse else samples
+    slowed = throttled_spans(telemetry)
+    bands = _bands(slowed, clock)
     for metric in METRICS:
-        rows = _binned(drawn, metric, bin_s)
+        rows = _binned(drawn if metric.host else drawn.filter(pl.col("uuid").is_not_null()), metric, bin_s)
         if rows:
             present = {row["series"] for row in rows}
             labels = [name for name in names["series"] if name in present]
-            caption = _caption(bin_s, clock, inside=coarse, shaded=bool(windows))
-            yield _figure(metric, rows, labels, [] if coarse else windows, caption)
+            words = [_caption(bin_s, clock, inside=coarse, shaded=bool(windows))]
+            words += [throttled_words(slowed)] if metric.banded else []
+            shades = {"windows": [] if coarse else windows, "slowdowns": bands if metric.banded else []}
+            yield _figure(metric, rows, labels, shades, " ".join(filter(None, words)))
+
+
+def _bands(slowed: pl.DataFrame, clock: Clock) -> list[dict[str, Any]]:
+    """Spans of slowdowns in minutes of the run; of very many only the longest are drawn."""
+    shown = slowed.sort(pl.col("end_ns") - pl.col("start_ns"), descending=True).head(BANDS).sort("start_ns")
+    starts, ends = clock.minutes(shown["start_ns"]).round(4), clock.minutes(shown["end_ns"]).round(4)
+    return [
+        {"start": start, "end": max(start, end), "text": text}
+        for start, end, text in zip(starts, ends, shown["reasons"], strict=True)
+    ]
+
+
+def _with_wall(telemetry: pl.LazyFrame) -> pl.LazyFrame:
+    """A power meter as a device of its own, its readings where those of GPUs are."""
+    is_wall = pl.col("device") == WALL
+    return telemetry.with_columns(
+        uuid=pl.when(is_wall).then(pl.lit(WALL)).otherwise("uuid"),
+        power_w=pl.when(is_wall).then("wall_power_w").otherwise("power_w"),
+    )
 
 
 def _ticks(telemetry: pl.LazyFrame) -> pl.DataFrame:
@@ -121,15 +185,15 @@ def _ticks(telemetry: pl.LazyFrame) -> pl.DataFrame:
 
 
 def _device_names(ticks: pl.DataFrame, trials: pl.DataFrame) -> pl.DataFrame:
-    """`GPU 0` and so on, in rank order where trials say it; `host`, with its node where there are several."""
+    """`GPU 0` and so on, in rank order where trials say it; `wall`, `host`; with their node where there are several."""
     ranked = [uuid for uuids in trials["gpu_uuids"].drop_nulls().to_list() for uuid in uuids]
     order = {uuid: place for place, uuid in reversed(list(enumerate(dict.fromkeys(ranked))))}
     devices = ticks.select("node", "uuid").unique().sort("node", "uuid", nulls_last=True).to_dicts()
     several = len({device["node"] for device in devices}) > 1
-    devices.sort(key=lambda device: (device["uuid"] is None, order.get(device["uuid"], len(order))))
+    devices.sort(key=lambda device: (device["uuid"] in (None, WALL), order.get(device["uuid"], len(order))))
     rows = []
     for place, device in enumerate(devices):
-        name = "host" if device["uuid"] is None else f"GPU {place}"
+        name = {None: "host", WALL: WALL}.get(device["uuid"], f"GPU {place}")
         suffix = f" on {str(device['node'])[:8]}" if several else ""
         rows.append({**device, "series": name + suffix})
     return pl.DataFrame(rows, schema={"node": pl.String, "uuid": pl.String, "series": pl.String})
@@ -192,16 +256,20 @@ def _caption(bin_s: float, clock: Clock, *, inside: bool, shaded: bool) -> str:
 
 
 def _figure(
-    metric: Metric, rows: list[dict[str, Any]], labels: list[str], windows: list[dict[str, float]], caption: str
+    metric: Metric,
+    rows: list[dict[str, Any]],
+    labels: list[str],
+    shades: dict[str, list[dict[str, Any]]],
+    caption: str,
 ) -> Figure:
-    x = alt.X("minute:Q", title="minutes of the run", scale=alt.Scale(nice=False, zero=False))
-    axis, scale = alt.Axis(title=metric.axis, tickCount=4), alt.Scale(zero=metric.zero, nice=True)
+    times = alt.Axis(title="minutes of the run", tickCount=8)
+    x = alt.X("minute:Q", axis=times, scale=alt.Scale(nice=False, zero=False))
+    axis, scale = alt.Axis(title=metric.axis, tickCount=4, minExtent=44), alt.Scale(zero=metric.zero, nice=True)
     if metric.top is not None:
         scale = alt.Scale(domain=[0, metric.top])
     color = series_color(labels)
     base = chart_of("samples")
     series = [alt.Detail("part:N")]
-    shaded = chart_of("windows").mark_rect(style="window")
     hints = [*tooltips(series="device", text=metric.axis), alt.Tooltip("minute:Q", title="minute", format=".2f")]
     low = alt.Y("low:Q", axis=axis, scale=scale)
     layers = [
@@ -210,17 +278,19 @@ def _figure(
             x=x, y=alt.Y("mean:Q", axis=axis, scale=scale), color=color, detail=series, tooltip=hints
         ),
     ]
-    if windows:
-        at = alt.X("start:Q", title="minutes of the run", scale=alt.Scale(nice=False, zero=False))
-        layers.insert(0, shaded.encode(x=at, x2="end:Q"))
+    at = alt.X("start:Q", axis=times, scale=alt.Scale(nice=False, zero=False))
+    behind = [
+        chart_of(name).mark_rect(style=style).encode(x=at, x2="end:Q", **({"tooltip": told} if told else {}))
+        for name, style, told in (("windows", "window", []), ("slowdowns", "slowdown", tooltips(text="held back by")))
+        if shades[name]
+    ]
     return Figure(
         key=f"telemetry-{metric.key}",
-        section="telemetry",
+        section=metric.section,
         title=metric.title,
         caption=caption,
-        chart=alt.layer(*layers).properties(width="container", height=150),
-        datasets={"samples": rows, "windows": list(windows)},
+        chart=alt.layer(*behind, *layers).properties(width="container", height=170),
+        datasets={"samples": rows, **shades},
         labels=tuple(labels),
         shaped=False,
-        wide=True,
     )

@@ -13,7 +13,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, "Liberation Sans", "DejaVu Sans", Arial, sans-serif'
+FONT = 'Roboto, system-ui, -apple-system, "Segoe UI", "Liberation Sans", "DejaVu Sans", Arial, sans-serif'
+"""The first is carried along (`report.fonts`); the others stand in for characters that it lacks."""
 SHAPES = {
     "circle": "M6 1.5a4.5 4.5 0 1 0 0 9a4.5 4.5 0 1 0 0-9z",
     "square": "M2 2h8v8h-8z",
@@ -32,6 +33,8 @@ class Palette:
     """Colours by role. `series` are told apart by people with colour-blindness, in this order."""
 
     paper: str
+    paper_solid: str
+    """The paper behind text that is set on a dark shape."""
     ink: str
     faint: str
     """Axis labels and captions."""
@@ -46,6 +49,7 @@ class Palette:
 
 LIGHT = Palette(
     paper="#ffffff",
+    paper_solid="#ffffff",
     ink="#1b1f24",
     faint="#57606a",
     grid="#e4e7eb",
@@ -56,6 +60,7 @@ LIGHT = Palette(
 )
 DARK = Palette(
     paper="#15191e",
+    paper_solid="#15191e",
     ink="#e8ebee",
     faint="#a3acb5",
     grid="#2c333b",
@@ -66,6 +71,7 @@ DARK = Palette(
 )
 PAGE = Palette(
     paper="transparent",
+    paper_solid="var(--paper)",
     ink="var(--ink)",
     faint="var(--faint)",
     grid="var(--grid)",
@@ -132,7 +138,7 @@ def config(palette: Palette) -> dict[str, Any]:
             "subtitleColor": palette.faint,
             "anchor": "start",
             "fontSize": 15,
-            "fontWeight": 600,
+            "fontWeight": 500,
             "subtitleFontSize": 12,
             "offset": 12,
         },
@@ -144,6 +150,9 @@ def config(palette: Palette) -> dict[str, Any]:
             "note-label": {"color": palette.faint, "fontSize": 11},
             "expected": {"color": palette.target, "opacity": 0.1},
             "window": {"color": palette.shade, "opacity": 1},
+            "slowdown": {"color": palette.target, "opacity": 0.18},
+            "device": {"color": palette.ink, "opacity": 1},
+            "device-label": {"color": palette.paper_solid, "fontSize": 12, "fontWeight": 500},
             "reference": {"color": palette.faint, "strokeWidth": 1},
             "interval": {"color": palette.ink, "strokeWidth": 1.5},
         },

@@ -2,6 +2,8 @@
 
 import json
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -275,3 +277,16 @@ def test_a_run_that_says_nothing_is_an_error(tmp_path, text, code, words):
         reference.run_all_reduce(str(path), 2, (64, 64), {"PATH": "/usr/bin:/bin"})
     with pytest.raises(RunError, match="expected nccl-tests to run"):
         reference.run_all_reduce(str(tmp_path / "gone"), 2, (64, 64), {})
+
+
+def test_verdicts_are_shown_where_no_chart_can_be_drawn():
+    """A machine that measures needs no chart library."""
+    code = (
+        "import sys; sys.modules['altair'] = sys.modules['vl_convert'] = None\n"
+        "from rtxscale.analysis.selftest import not_run\n"
+        "from rtxscale.cli.selftest import show_checks\n"
+        "show_checks([not_run('aa', 'no time')], sys.stdout)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "no time" in done.stdout

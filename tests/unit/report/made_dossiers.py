@@ -46,25 +46,29 @@ GPU = {
 }
 
 
-def golden_run(root: Path, sweep_text: str | None = None) -> Run:
-    """The 169 trials measured on two H200s as a run, with an environment as such a machine gives it."""
+def golden_run(root: Path, sweep_text: str | None = None, environment: list[dict[str, str]] | None = None) -> Run:
+    """The 169 trials measured on two H200s as a run, by default with an environment as such a machine gives it."""
     text = sweep_text or (ROOT / "sweeps" / "nccl.yaml").read_text()
     names = ("trials", "collectives", "attestation")
     tables = {name: _conformed(name) for name in names}
     tables["trials"] = tables["trials"].with_columns(
-        gpu_uuids=pl.when(pl.col("gpus") == 2).then(pl.lit(list(UUIDS))).otherwise(pl.lit([UUIDS[0]]))
+        gpu_uuids=pl.when(pl.col("gpus") == 2)
+        .then(pl.lit(list(UUIDS)))
+        .when(pl.col("slot") == 1)
+        .then(pl.lit([UUIDS[1]]))
+        .otherwise(pl.lit([UUIDS[0]]))
     )
     arrow = {
         name: frame.to_arrow().cast(arrow_schema(name)).replace_schema_metadata(arrow_schema(name).metadata)
         for name, frame in tables.items()
     }
-    arrow["environment"] = table("environment", environment())
+    arrow["environment"] = table("environment", made_environment() if environment is None else environment)
     with RunWriter.open(root, parse_sweep(text, "nccl.yaml"), text, fresh=True) as writer:
         writer.commit(arrow)
         return Run.open(writer.run_dir)
 
 
-def environment() -> list[dict[str, str]]:
+def made_environment() -> list[dict[str, str]]:
     def rows(node, subject, values):
         return [
             {"environment_id": "e" * 12, "node": node, "subject": subject, "name": name, "value": value}

@@ -112,6 +112,29 @@ def cpu_run(root: Path, *, visits: int = 2) -> Made:
     return _made(root, sweep, cells, speed, visits=visits, names=["AMD EPYC 7763"], gpu=False, study="both")
 
 
+def large_run(root: Path, trials: int) -> Made:
+    """Two visits of very many bucket sizes; telemetry, collectives and attestation of a few trials only."""
+    sweep = h200_sweep(name="large")
+    points = [
+        Cell.model_validate({"workload": sweep.workload.model_dump(), **point}, strict=False) for point in h200_points()
+    ]
+    settings = [cell for cell in points if cell.ddp.bucket_mib == "auto"]
+    cells = list(settings)
+    for size in itertools.count(1):
+        ddp = settings[0].ddp.model_copy(update={"bucket_mib": float(size)})
+        cells += [cell.model_copy(update={"ddp": ddp}) for cell in settings if cell.gpus > 1]
+        if len(cells) >= trials // 2:
+            break
+
+    def speed(cell: Cell) -> float:
+        size = 25.0 if cell.ddp.bucket_mib == "auto" else float(cell.ddp.bucket_mib)
+        exposed = 0.0 if cell.gpus == 1 else 0.001 + 0.01 * (1 + size / 100) * (cell.gpus - 1) / _bandwidth(cell)
+        return cell.gpus * 128 / (0.0557 + exposed)
+
+    cells = cells[: trials // 2]
+    return _made(root, sweep, cells, speed, visits=2, names=["NVIDIA H200"], gpu=True, thin=100)
+
+
 def empty_run(root: Path) -> Made:
     with RunWriter.open(root, h200_sweep(), "name: made-up\n", fresh=True) as writer:
         run_dir = writer.run_dir
@@ -125,7 +148,7 @@ def _bandwidth(cell: Cell) -> float:
     return CHANNEL_SPEED[str(cell.nccl.channels)] * (0.9 if cell.nccl.algorithm == "tree" else 1.0)
 
 
-def _made(root, sweep, cells, speed, *, visits, names, gpu, hostile="", study="weak") -> Made:
+def _made(root, sweep, cells, speed, *, visits, names, gpu, hostile="", study="weak", thin=1) -> Made:
     random.seed(7)
     trials, collectives, attestation, now = [], [], [], START_NS
     for visit in range(1, visits + 1):
@@ -138,7 +161,7 @@ def _made(root, sweep, cells, speed, *, visits, names, gpu, hostile="", study="w
             trials.append({**row, "workload": hostile or row["workload"]})
             if cell.collectives and cell.gpus > 1:
                 collectives += _collective_rows(trial, cell)
-            if cell.gpus > 1 and gpu:
+            if cell.gpus > 1 and gpu and position % thin == 0:
                 attestation += _attestation_rows(trial, cell, hostile)
     trials.append(
         {
@@ -154,7 +177,7 @@ def _made(root, sweep, cells, speed, *, visits, names, gpu, hostile="", study="w
         "trials": table("trials", trials),
         "collectives": table("collectives", collectives),
         "attestation": table("attestation", attestation),
-        "telemetry": table("telemetry", _telemetry_rows(trials, gpu)),
+        "telemetry": table("telemetry", _telemetry_rows(trials[::thin], gpu)),
         "environment": table("environment", _environment_rows(names, hostile, gpu)),
     }
     with RunWriter.open(root, sweep, "name: made-up\n", fresh=True) as writer:
@@ -305,6 +328,8 @@ def _environment_rows(names: list[str], hostile: str, gpu: bool) -> list[dict]:
         ("host", "kernel", "6.1.0"),
         ("setting", "matmul precision", hostile or "high"),
     ]
+    if hostile:
+        pairs += [("doctor", "text of nvidia-smi topo -m", hostile), ("doctor", hostile[:200], f"warning: {hostile}")]
     if gpu:
         pairs += [("gpu", "name", f"4x {names[0]}"), ("host", "driver", "580.95.05")]
     return [{"environment_id": "e" * 12, "node": "node-1", "subject": s, "name": n, "value": v} for s, n, v in pairs]

@@ -20,7 +20,8 @@ from rtxscale.report.dossier_lines import LINES
 from rtxscale.report.dossier_markdown import code
 from rtxscale.report.dossier_pack import NEEDED, Request, write_dossier
 from rtxscale.results.read import Run
-from rtxscale.results.schema import TABLES
+from rtxscale.results.schema import TABLES, table
+from rtxscale.results.write import RunWriter
 from rtxscale.spec.declare import parse_declaration
 
 from . import made_dossiers as made
@@ -135,7 +136,7 @@ def test_the_data_follow_the_published_schema(files):
         "further field": lambda d: d["lines"][0].update(extra=1),
         "nobody knows": lambda d: d["lines"][0].update(declared_by="nobody"),
         "no lines": lambda d: d.pop("lines"),
-        "newer": lambda d: d.update(schema_version=2),
+        "newer": lambda d: d.update(schema_version=3),
     }
     for name, spoil in broken.items():
         spoilt = copy.deepcopy(data)
@@ -266,6 +267,34 @@ def test_logs_travel_and_links_are_not_followed(golden, tmp_path, monkeypatch):
         "redacted-host:1:2 [0] NCCL INFO ok\n\tredacted-host again, redacted-path\n"
     )
     assert "logs/001-session-binary.log" in made.lines_of(files)["record.files"]["value"]
+
+
+def test_what_ranks_and_the_sweep_wrote_travels_as_text_redacted(tmp_path, monkeypatch):
+    made.without_charts(monkeypatch)
+    line = {"trial_id": "38dd048208b5", "attempt": 1, "source": "nccl", "rank": 0}
+    rows = [
+        {**line, "place": 1, "line": "NCCL INFO Using network Socket", "count": 2},
+        {**line, "place": 0, "line": "NCCL INFO NET/Socket : Using [0]eth0:192.168.17.23<0>", "count": 1},
+        {**line, "source": "trace", "rank": 1, "place": 0, "line": 'File "/home/adalove/train.py", line 3', "count": 1},
+        {**line, "source": "driver", "rank": None, "place": 0, "line": "a session did not start: gone", "count": 1},
+    ]
+    run = made.golden_run(tmp_path / "run")
+    with RunWriter.reopen(run.run_dir) as writer:
+        writer.commit({"logs": table("logs", rows)})
+    files = made.written(Run.open(run.run_dir), tmp_path / "d.zip")
+    kept = {name: text.decode() for name, text in files.items() if name.startswith("logs/")}
+    assert set(kept) == {"logs/nccl.log", "logs/trace.log", "logs/driver.log"}
+    heading, first, second = kept["logs/nccl.log"].splitlines()
+    assert heading == "== trial 38dd048208b5, attempt 1, rank 0"
+    assert first.startswith("NCCL INFO NET/Socket : Using [0]eth0:")
+    assert second == "NCCL INFO Using network Socket (x2)"
+    assert "192.168.17.23" not in first
+    assert "adalove" not in kept["logs/trace.log"]
+    assert kept["logs/driver.log"].splitlines() == [
+        "== trial 38dd048208b5, attempt 1, driver",
+        "a session did not start: gone",
+    ]
+    assert "logs/nccl.log" in made.lines_of(files)["record.files"]["value"]
 
 
 def test_only_what_may_be_replaced_is(golden, tmp_path, monkeypatch):

@@ -3,9 +3,9 @@
 import pytest
 
 from rtxscale.report.dossier import FUNCTIONS
-from rtxscale.report.dossier_derived import DOCUMENTED_BY_KIND, OPTIMIZERS_OF_VISION, RATES_OF_VISION
 from rtxscale.report.dossier_facts import APPLIES, SOURCES
 from rtxscale.report.dossier_lines import KINDS, LINES, PARTS, REQUIRED
+from rtxscale.report.dossier_workload import DOCUMENTED_BY_KIND, OPTIMIZERS_OF_VISION, RATES_OF_VISION
 from rtxscale.results.schema import TABLES
 from rtxscale.spec.cell import Cell
 from rtxscale.spec.declare import declared_fields

@@ -56,6 +56,13 @@ def test_a_whole_dossier_is_whole_packed_or_not(files, tmp_path):
     assert found_in(tmp_path / "folder") == []
 
 
+def test_an_older_dossier_needs_only_what_it_had(files, tmp_path):
+    less = {name: content for name, content in files.items() if name != "tables/logs.parquet"}
+    older = with_data(less, lambda data: data.update(schema_version=1))
+    assert found_in(packed(tmp_path / "older.zip", older)) == []
+    assert found_in(packed(tmp_path / "lacking.zip", resealed(less))) == ["tables/logs.parquet: missing"]
+
+
 def test_every_tampering_is_found(files, tmp_path):
     table = "tables/trials.parquet"
     cases = {
@@ -124,7 +131,7 @@ def test_what_is_no_dossier_is_said(files, tmp_path):
         "other": "found no dossier.json",
         "json": "not JSON",
         "mark": 'found no "rtxscale": "dossier"',
-        "newer": "found schema 99; this rtxscale reads up to 1",
+        "newer": "found schema 99; this rtxscale reads up to 2",
         "gone": "found no ZIP that can be read",
     }
     for name, words in cases.items():

@@ -13,7 +13,9 @@ import vl_convert
 
 from rtxscale.analysis.conclusions import EFFECTS, EFFICIENCY
 from rtxscale.errors import BadInput
-from rtxscale.report.bandwidth_charts import bandwidth_figures, told_apart
+from rtxscale.report.bandwidth_charts import bandwidth_figures
+from rtxscale.report.bandwidth_references import References
+from rtxscale.report.bandwidth_series import told_apart
 from rtxscale.report.charts import expectation, figures
 from rtxscale.report.export import picture_spec, write_charts
 from rtxscale.report.knob_charts import effects_figure, heat_figures, knob_axes, relative_to_default
@@ -62,9 +64,9 @@ def test_a_weak_sweep_with_knobs_has_every_chart(h200_figures):
         "heat-4",
         "effects",
         "bandwidth-all_reduce",
-        "telemetry-power",
         "telemetry-temperature",
         "telemetry-clock",
+        "telemetry-power",
         "telemetry-utilisation",
     ]
 
@@ -232,7 +234,7 @@ def test_effects_are_percent_changes_and_unclear_ones_hollow():
 
 
 def test_bandwidth_joins_cells_that_a_collective_cannot_tell_apart(h200):
-    (figure,) = bandwidth_figures(h200.conclusions.bandwidth, h200.conclusions.cells, "GPUs")
+    (figure,) = bandwidth_figures(h200.conclusions.bandwidth, h200.conclusions.cells, "GPUs", References())
     row = next(r for r in figure.datasets["told"] if r["series"] == "4 GPUs, defaults" and r["size"] == 512 * 2**20)
     assert row["cells"] == 3
     assert row["low"] <= row["busbw"] <= row["high"]

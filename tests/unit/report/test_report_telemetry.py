@@ -76,3 +76,16 @@ def test_gpus_are_numbered_by_rank_and_utilisation_is_percent():
         "GPU 1": 100.0,
         "host": 10.0,
     }
+
+
+def test_power_at_the_wall_stands_beside_that_of_the_gpus():
+    gpu = samples(range(10), power_w=300.0)
+    wall = samples(range(10), wall_power_w=520.0).with_columns(
+        uuid=pl.lit(None, dtype=pl.String), device=pl.lit("wall")
+    )
+    host = samples(range(10), utilisation=0.1).with_columns(uuid=pl.lit(None, dtype=pl.String), device=pl.lit("host"))
+    drawn = {figure.key: figure for figure in telemetry_figures(pl.concat([gpu, wall, host]), trials((1, 2)))}
+    assert drawn["telemetry-power"].labels == ("GPU 0", "wall")
+    means = {row["series"]: row["mean"] for row in drawn["telemetry-power"].datasets["samples"]}
+    assert means == {"GPU 0": 300.0, "wall": 520.0}
+    assert drawn["telemetry-utilisation"].labels == ("host",)
