@@ -22,13 +22,28 @@ class Gpu:
 
 
 @dataclass(frozen=True, kw_only=True)
+class GpuLink:
+    """How two GPUs of a node are connected: their UUIDs and the label of `nvidia-smi topo -m`, such as `PHB`."""
+
+    a: str
+    b: str
+    label: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class Node:
-    """One machine: its GPUs, in PCI bus order, and its CPU count."""
+    """One machine: its GPUs, in PCI bus order, the links between them as far as known, and its CPU count."""
 
     node_id: str
     cpus: int
     gpus: tuple[Gpu, ...] = ()
     nccl_version: tuple[int, int, int] | None = None
+    links: tuple[GpuLink, ...] = ()
+
+    def describe(self) -> str:
+        """Its GPUs in words, such as `4x NVIDIA H200`, else its cores."""
+        counts = Counter(gpu.name for gpu in self.gpus)
+        return " + ".join(f"{count}x {name}" for name, count in sorted(counts.items())) or f"{self.cpus} CPU cores"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,7 @@ Pure. Callers: `cli.doctor`, `doctor.preflight`.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from rtxscale.doctor import driver_rules, gpu_rules, host_rules, link_rules, software_rules, transfer_rules
@@ -54,15 +54,15 @@ def examine(facts: Facts, ignore: Collection[str] = ()) -> Examination:
     return Examination(facts=facts, findings=tuple(sorted(found, key=lambda one: (one.ignored, one.severity.rank))))
 
 
-def check_names(ignore: Collection[str]) -> None:
+def check_names(ignore: Collection[str], known: Sequence[str] = RULE_IDS) -> None:
     """See that every name is a rule.
 
     Raises:
         BadInput: one is not; the nearest are named.
     """
     for name in ignore:
-        if name not in RULE_IDS:
-            near = difflib.get_close_matches(name, RULE_IDS, n=3) or RULE_IDS
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=3) or known
             raise BadInput(f"--ignore: found {name!r}; expected a rule, such as {', '.join(near)}")
 
 

@@ -40,14 +40,20 @@ class Hit:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rule:
-    """One thing that is looked at; `check` is pure and gives a hit for each way in which it is not as it should be."""
+class RuleText:
+    """What a rule says by itself, whatever it looks at."""
 
     id: str
     needed: str
     why: str
     fix: str
     source: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule(RuleText):
+    """One thing that is looked at; `check` is pure and gives a hit for each way in which it is not as it should be."""
+
     check: Callable[[Facts], Iterable[Hit]]
 
 
@@ -65,7 +71,7 @@ class Finding:
     ignored: bool = False
 
 
-def finding(rule: Rule, hit: Hit, *, ignored: bool = False) -> Finding:
+def finding(rule: RuleText, hit: Hit, *, ignored: bool = False) -> Finding:
     """The rule's texts, and the hit's where it has its own."""
     return Finding(
         rule=rule.id,

@@ -10,16 +10,15 @@ from typing import Any
 from rtxscale.doctor.facts import DriverFacts, GpuState, PairState
 from rtxscale.telemetry.facts import driver_from_kernel_module, kernel_module_kind
 from rtxscale.telemetry.inspection import InspectedPair, Inspection, inspect_gpus
-from rtxscale.telemetry.nvml import NvmlUnavailableError
-from rtxscale.telemetry.nvml_errors import ERRORS, Outcome
+from rtxscale.telemetry.nvml import NO_GPU, NvmlUnavailableError
+from rtxscale.telemetry.nvml_errors import ERRORS
 from rtxscale.telemetry.visible import Visible, visible_devices
 from rtxscale.topology.links import nvml_link
 
 NVML_MISSING = 12
 """NVML's code for a library that is not there: no driver here, which is no fault by itself."""
-BROKEN = frozenset(
-    reason for code, (reason, outcome) in ERRORS.items() if outcome is Outcome.BROKEN and code != NVML_MISSING
-)
+NO_FAULT = frozenset({"", NO_GPU, ERRORS[NVML_MISSING][0]})
+"""What NVML may say on a machine where nothing is broken."""
 LIBRARY_FOLDERS = ("usr/lib/x86_64-linux-gnu", "usr/lib/aarch64-linux-gnu", "usr/lib64", "usr/lib")
 PACKAGE_LISTS = (
     (
@@ -91,7 +90,7 @@ def _driver(found: Inspection | None, problem: str, root: Path) -> DriverFacts:
         version=_known(found.driver if found else None) or driver_from_kernel_module(module),
         cuda=_known(found.cuda_driver if found else None),
         nvml_problem=problem,
-        nvml_broken=problem in BROKEN,
+        nvml_broken=problem not in NO_FAULT,
         module_kind=_known(kind),
         module_version=driver_from_kernel_module(module),
         unreachable=found.unreachable if found else (),

@@ -1,18 +1,19 @@
 """The quick examination before a sweep, on the driver's machine: errors stop it, everything else is said and kept.
 
-No transfers, no torch. Caller: `cli.sweep`.
+No transfers, no torch. Callers: `cli.sweep`; `run.examination` for the nodes of a cluster.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from rtxscale.doctor.cluster import ALL_RULE_IDS
 from rtxscale.doctor.collect import collect
-from rtxscale.doctor.examine import Examination, check_names, examine
-from rtxscale.doctor.facts import DriverFacts
-from rtxscale.doctor.finding import Severity
+from rtxscale.doctor.examine import RULE_IDS, Examination, check_names, examine
+from rtxscale.doctor.facts import DriverFacts, Facts
+from rtxscale.doctor.finding import Finding, Severity
 from rtxscale.doctor.show import environment_rows, short_line, wrapped
 from rtxscale.errors import RunError
 
@@ -26,11 +27,15 @@ def preflight(results_root: Path, ignore: Collection[str] = (), *, on_cpu: bool 
     Raises:
         BadInput: a name in `ignore` is no rule; nothing has been looked at then.
     """
-    check_names(ignore)
+    check_names(ignore, ALL_RULE_IDS)
     facts = collect(results_root, quick=True)
-    if on_cpu:
-        facts = replace(facts, gpus=(), pairs=(), driver=DriverFacts(), host=replace(facts.host, pci_gpus=()))
-    return examine(facts, ignore)
+    own = [name for name in ignore if name in RULE_IDS]
+    return examine(without_gpus(facts) if on_cpu else facts, own)
+
+
+def without_gpus(facts: Facts) -> Facts:
+    """The same machine as a sweep on CPU workers sees it."""
+    return replace(facts, gpus=(), pairs=(), driver=DriverFacts(), host=replace(facts.host, pci_gpus=()))
 
 
 def stop_on_errors(examination: Examination) -> None:
@@ -39,10 +44,19 @@ def stop_on_errors(examination: Examination) -> None:
     Raises:
         RunError: there is an error that is not ignored.
     """
-    if not examination.errors:
+    refuse([("", one) for one in examination.errors])
+
+
+def refuse(errors: Sequence[tuple[str, Finding]]) -> None:
+    """Let no sweep run where there are errors; each comes with its node, which is empty for the driver's machine.
+
+    Raises:
+        RunError: there are some.
+    """
+    if not errors:
         return
-    said = "\n".join(f"  {one.rule}: {short_line(one)}" for one in examination.errors)
-    rules = " ".join(f"--ignore {name}" for name in dict.fromkeys(one.rule for one in examination.errors))
+    said = "\n".join(f"  {f'{node}: ' if node else ''}{one.rule}: {short_line(one)}" for node, one in errors)
+    rules = " ".join(f"--ignore {name}" for name in dict.fromkeys(one.rule for _, one in errors))
     raise RunError(
         f"the doctor found what makes measuring here pointless:\n{said}\nexpected none; `rtxscale doctor` says more; "
         f"{rules} runs all the same, and the report says so"

@@ -140,7 +140,12 @@ def environment_rows(examination: Examination, node: str) -> list[dict[str, str]
     rows |= {f"text of {command}": text for command, text in examination.facts.smi.texts}
     if not examination.findings:
         rows["findings"] = "none"
-    return [{"node": node, "subject": SUBJECT, "name": name, "value": printable(value)} for name, value in rows.items()]
+    return [{"node": node, "subject": SUBJECT, "name": name, "value": _kept(value)} for name, value in rows.items()]
+
+
+def _kept(text: str) -> str:
+    """Printable, but with its tabs: nvidia-smi's columns hang on them."""
+    return "\t".join(map(printable, text.split("\t")))
 
 
 def wrapped(text: str, indent: str = "") -> list[str]:

@@ -21,6 +21,8 @@ PAIR_MIB, HOST_MIB, TOGETHER_MIB = 256, 256, 128
 REPEATS = 10
 SMALL_REPEATS = 100
 SEED = 20_260
+LOAD_BATCH = 20
+"""Products between two waits of the load: some tens of milliseconds, so that the GPU never runs dry for long."""
 
 
 def main(text: str) -> int:
@@ -91,6 +93,23 @@ def together() -> dict[str, Any]:
     }
 
 
+def load(seconds: float, matrix: int = 8192) -> dict[str, Any]:
+    """Keep all GPUs busy with bf16 matrix products for so long; TFLOPS of each. A load to be recorded, no benchmark."""
+    import torch
+
+    gpus = list(range(torch.cuda.device_count()))
+    squares = [torch.randn(matrix, matrix, device=f"cuda:{gpu}", dtype=torch.bfloat16) for gpu in gpus]
+    products = [torch.empty_like(square) for square in squares]
+    done, began = 0, time.monotonic()
+    while (passed := time.monotonic() - began) < seconds:
+        for square, product in zip(squares, products, strict=True):
+            for _ in range(LOAD_BATCH):
+                torch.mm(square, square, out=product)
+        _settle(*gpus)
+        done += LOAD_BATCH
+    return {"tflops": 2 * matrix**3 * done / passed / 1e12 if done else 0.0, "gpus": len(gpus), "seconds": passed}
+
+
 def _all_at_once(size: int, gpus: list[int], copy: Callable[[int], Any]) -> list[float]:
     import torch
 
@@ -143,7 +162,7 @@ def _say(line: dict[str, Any]) -> None:
     print(json.dumps(line), flush=True)
 
 
-TASKS: dict[str, Callable[..., dict[str, Any]]] = {"pair": pair, "host": host, "together": together}
+TASKS: dict[str, Callable[..., dict[str, Any]]] = {"pair": pair, "host": host, "together": together, "load": load}
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1]))

@@ -11,17 +11,19 @@ import math
 import os
 import platform
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import psutil
 
-from rtxscale.devices.inventory import Gpu, Node
+from rtxscale.devices.inventory import Gpu, GpuLink, Node
 from rtxscale.telemetry.fields import Device
+from rtxscale.telemetry.inspection import inspect_gpus
 from rtxscale.telemetry.nvml import NvmlProbe, NvmlUnavailableError
 from rtxscale.telemetry.nvml_errors import ERRORS, MISSING_IN_BINDING, Outcome, value_or_none
 from rtxscale.telemetry.visible import visible_devices
+from rtxscale.topology.links import nvml_link
 
 UNKNOWN = "unknown"
 MIB = 1024 * 1024
@@ -33,7 +35,7 @@ PERMANENT = {reason for reason, outcome in ERRORS.values() if outcome is Outcome
 
 
 def local_node(node_id: str, environment: Mapping[str, str] | None = None, nvml: Any = None) -> Node:
-    """This machine's GPUs, in PCI bus order, as far as CUDA_VISIBLE_DEVICES shows them, and its usable CPUs.
+    """This machine's GPUs, in PCI bus order, as far as CUDA_VISIBLE_DEVICES shows them, their links, its usable CPUs.
 
     `environment` is where CUDA_VISIBLE_DEVICES is read, `os.environ` by default. Pass the user's: a process started
     by a scheduler may have the variable emptied.
@@ -51,7 +53,21 @@ def describe_node(
     instances = [instance.uuid for device in devices for instance in device.mig_instances]
     visible = visible_devices(environment.get("CUDA_VISIBLE_DEVICES"), uuids, instances)
     gpus = tuple(gpu for gpu in _gpus(devices) if gpu.uuid in visible.uuids)
-    return Node(node_id=node_id, cpus=usable_cpus(), gpus=gpus), (*notes, *visible.notes)
+    links = tuple(_links(nvml, frozenset(gpu.uuid for gpu in gpus))) if len(gpus) > 1 else ()
+    return Node(node_id=node_id, cpus=usable_cpus(), gpus=gpus, links=links), (*notes, *visible.notes)
+
+
+def _links(nvml: Any, uuids: frozenset[str]) -> Iterator[GpuLink]:
+    """How pairs of these GPUs are connected, as far as NVML tells."""
+    try:
+        seen = inspect_gpus(nvml)
+    except NvmlUnavailableError:
+        return
+    for pair in seen.pairs:
+        link = nvml_link(pair.level, pair.nvlinks)
+        a, b = (seen.gpus[place].device.uuid or "" for place in (pair.a, pair.b))
+        if link is not None and {a, b} <= uuids:
+            yield GpuLink(a=a, b=b, label=link.label)
 
 
 def host_environment(nvml: Any = None) -> list[dict[str, str]]:

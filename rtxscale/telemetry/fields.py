@@ -45,6 +45,13 @@ FIELDS = (
     Field(name="pcie_width", unit="lanes", cadence="slow", source="nvmlDeviceGetCurrPcieLinkWidth"),
     Field(name="pcie_rx_mb_s", unit="MB/s", cadence="slow", source="nvmlDeviceGetPcieThroughput(RX), 20 ms"),
     Field(name="pcie_tx_mb_s", unit="MB/s", cadence="slow", source="nvmlDeviceGetPcieThroughput(TX), 20 ms"),
+    Field(name="pcie_replays", unit="", cadence="slow", source="nvmlDeviceGetPcieReplayCounter"),
+    Field(name="hotspot_temperature_c", unit="degC", cadence="slow", source="none: NVML has no such reading"),
+    Field(name="ecc_corrected", unit="", cadence="slow", source="nvmlDeviceGetTotalEccErrors(corrected, volatile)"),
+    Field(name="ecc_uncorrected", unit="", cadence="slow", source="nvmlDeviceGetTotalEccErrors(uncorrected, volatile)"),
+    Field(name="remapped_rows", unit="", cadence="slow", source="nvmlDeviceGetRemappedRows"),
+    Field(name="xids", unit="", cadence="slow", source="NVML event set, Xid critical errors"),
+    Field(name="processes", unit="", cadence="slow", source="nvmlDeviceGetComputeRunningProcesses"),
 )
 FAST = frozenset(field.name for field in FIELDS if field.cadence == "fast")
 SLOW = frozenset(field.name for field in FIELDS if field.cadence == "slow")

@@ -1,6 +1,7 @@
 """What NVML says once about GPUs and pairs of them, beyond what is sampled: for judging a machine, not a run.
 
-Every value is guarded on its own, as in `telemetry.nvml`; None is "not told". Changes no setting. Caller: the doctor.
+Every value is guarded on its own, as in `telemetry.nvml`; None is "not told". Changes no setting. Callers: the doctor,
+`telemetry.facts` for the links.
 """
 
 from __future__ import annotations

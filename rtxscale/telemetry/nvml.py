@@ -8,8 +8,9 @@ here; called through `telemetry.probe` and `telemetry.facts`.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from rtxscale.telemetry.fields import Device, GpuProcess, MigInstance, Row
@@ -17,15 +18,20 @@ from rtxscale.telemetry.nvml_errors import Failure, Outcome, attempt, explain, v
 from rtxscale.telemetry.nvml_readers import (
     FAST_READERS,
     MIB,
+    POWER_INSTANT_W,
     SLOW_READERS,
+    FieldReading,
     Reader,
-    power_instant_w,
+    XidReader,
+    compute_processes,
+    field_answers,
     power_usage_w,
     text,
 )
 
 POWER_INSTANT = "instant (NVML field 186)"
 POWER_USAGE = "nvmlDeviceGetPowerUsage (1-s average on most GPUs since Ampere, else instant)"
+NO_GPU = "the driver works, but there is no NVIDIA GPU"
 POWER_FIELDS = frozenset({"power_w", "power_average_w"})
 GARBAGE_OVER_MAX = 1.5
 """Instant readings exceed a board's largest power limit for milliseconds; a driver's garbage is far above it."""
@@ -39,24 +45,34 @@ class NvmlUnavailableError(Exception):
 
 @dataclass(kw_only=True)
 class _Watched:
-    """A GPU with its handle and what has been learnt about it while reading."""
+    """A GPU with its handle and what has been learnt about it while reading; what is silent leaves the readers."""
 
     handle: Any
     device: Device
-    fast: Mapping[str, Reader]
+    fast: dict[str, Reader]
+    slow: dict[str, Reader]
+    xids: XidReader
     absent: dict[str, str] = field(default_factory=dict)
-    silent: set[str] = field(default_factory=set)
     lost: str = ""
 
     def facts(self) -> Device:
         # A copy: the reading threads may add a field meanwhile.
         return replace(self.device, absent=tuple(sorted(self.absent.copy().items())), lost=self.lost)
 
+    def is_plausible(self, name: str, value: Any) -> bool:
+        """Whether it is no garbage; that there was some is recorded once."""
+        if name not in POWER_FIELDS or value <= garbage_bound_w(self.device.power_max_w):
+            return True
+        self.absent.setdefault(name, f"implausible reading of {value:.0f} W dropped")
+        return False
+
     def note(self, name: str, failure: Failure) -> None:
         """Record a failure once; stop asking for what will never come."""
         self.absent.setdefault(name, failure.reason)
         if failure.outcome is Outcome.UNSUPPORTED:
-            self.silent.add(name)
+            self.fast, self.slow = (
+                {key: one for key, one in readers.items() if key != name} for readers in (self.fast, self.slow)
+            )
         if failure.outcome is Outcome.LOST:
             self.lost = failure.reason
 
@@ -82,7 +98,7 @@ class NvmlProbe:
         self._watched = self._find()
         if not self._watched and not self.unreachable:
             self.close()
-            raise NvmlUnavailableError("the driver works, but there is no NVIDIA GPU")
+            raise NvmlUnavailableError(NO_GPU)
 
     def devices(self) -> tuple[Device, ...]:
         """The GPUs in PCI bus order, with what has turned out to be absent so far."""
@@ -97,18 +113,22 @@ class NvmlProbe:
         """One GPU's row with only these fast fields: cheap enough between steps. None for no such or a lost GPU."""
         for watched in self._watched:
             if watched.device.uuid == uuid:
-                return next(self._read(watched, {name: watched.fast[name] for name in fields}), None)
+                return next(
+                    self._read(watched, {name: watched.fast[name] for name in fields if name in watched.fast}), None
+                )
         return None
 
     def read_slow(self) -> Iterator[Row]:
         """One row per living GPU with its slow fields."""
         for watched in self._watched:
-            yield from self._read(watched, SLOW_READERS)
+            yield from self._read(watched, watched.slow)
 
     def close(self) -> None:
         """Shut NVML down for this probe; later reads give no rows."""
         if self._open:
             self._open = False
+            for watched in self._watched:
+                attempt(watched.xids.close, self._nvml)
             attempt(_call, self._nvml, "nvmlShutdown")
 
     def system(self) -> dict[str, str]:
@@ -121,9 +141,9 @@ class NvmlProbe:
         """The compute processes on every living GPU; a GPU that does not tell has none in the answer."""
         found = []
         for watched in self._watched:
-            if watched.lost or not self._open:
+            if not self._can_read(watched):
                 continue
-            seen = value_or_none(_call, self._nvml, "nvmlDeviceGetComputeRunningProcesses", watched.handle) or ()
+            seen = value_or_none(compute_processes, self._nvml, watched.handle) or ()
             for process in seen:
                 used = process.usedGpuMemory
                 found.append(
@@ -137,23 +157,33 @@ class NvmlProbe:
 
     def _read(self, watched: _Watched, readers: Mapping[str, Reader]) -> Iterator[Row]:
         row: Row = {"device": "gpu", "uuid": watched.device.uuid}
+        if not self._can_read(watched):
+            return
+        answers = self._answers(watched, readers)
         for name, reader in readers.items():
-            if watched.lost or not self._open:
-                return
-            if name in watched.silent:
-                continue
             try:
-                value = reader(self._nvml, watched.handle)
+                value = answers[name]() if name in answers else reader(self._nvml, watched.handle)
             except Exception as error:  # whatever the binding raises, the other metrics and GPUs go on
                 watched.note(name, explain(error))
-                continue
-            if name in POWER_FIELDS and value > garbage_bound_w(watched.device.power_max_w):
-                watched.absent.setdefault(name, f"implausible reading of {value:.0f} W dropped")
-                continue
-            if value is not None:
-                row[name] = value
-        if not watched.lost and len(row) > len(("device", "uuid")):
+            else:
+                if value is not None and watched.is_plausible(name, value):
+                    row[name] = value
+            if not self._can_read(watched):
+                return
+        if len(row) > len(("device", "uuid")):
             yield row
+
+    def _can_read(self, watched: _Watched) -> bool:
+        return self._open and not watched.lost
+
+    def _answers(self, watched: _Watched, readers: Mapping[str, Reader]) -> Mapping[str, Callable[[], float]]:
+        """Values of all field readings among the readers, asked for in one call; none where that call fails."""
+        asked = {name: reader for name, reader in readers.items() if isinstance(reader, FieldReading)}
+        answers = attempt(field_answers, self._nvml, watched.handle, tuple(asked.values())) if asked else ()
+        if isinstance(answers, Failure):
+            return {}
+        pairs = zip(asked.items(), answers, strict=True)
+        return {name: partial(reading.value_of, self._nvml, answer) for (name, reading), answer in pairs}
 
     def _find(self) -> list[_Watched]:
         count = value_or_none(_call, self._nvml, "nvmlDeviceGetCount") or 0
@@ -164,10 +194,12 @@ class NvmlProbe:
                 self.unreachable += (f"GPU {index}: {handle.reason}",)
                 continue
             device = describe(self._nvml, handle, index)
-            instant = not isinstance(attempt(power_instant_w, self._nvml, handle), Failure)
+            instant = not isinstance(attempt(POWER_INSTANT_W, self._nvml, handle), Failure)
             device = replace(device, power_source=POWER_INSTANT if instant else POWER_USAGE)
-            power = power_instant_w if instant else power_usage_w
-            watched = _Watched(handle=handle, device=device, fast={**FAST_READERS, "power_w": power})
+            power = POWER_INSTANT_W if instant else power_usage_w
+            fast = {**FAST_READERS, "power_w": power}
+            xids = XidReader()
+            watched = _Watched(handle=handle, device=device, fast=fast, slow={**SLOW_READERS, "xids": xids}, xids=xids)
             found.append(((pci_order(device.pci_bus_id), index), watched))
         return [watched for _, watched in sorted(found, key=lambda pair: pair[0])]
 

@@ -61,6 +61,11 @@ ERRORS: dict[int, tuple[str, Outcome]] = {
 
 
 MISSING_IN_BINDING = "the installed nvidia-ml-py lacks the function"
+NOT_IN_NVML = "NVML has no such reading"
+
+
+class NotInNvmlError(Exception):
+    """A field that other sources may give, but NVML never."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,6 +82,8 @@ def explain(error: Exception) -> Failure:
     if isinstance(code, int):
         reason, outcome = ERRORS.get(code, (f"NVML error code {code}", Outcome.UNAVAILABLE))
         return Failure(outcome=outcome, reason=reason)
+    if isinstance(error, NotInNvmlError):
+        return Failure(outcome=Outcome.UNSUPPORTED, reason=NOT_IN_NVML)
     if isinstance(error, AttributeError):
         return Failure(outcome=Outcome.UNSUPPORTED, reason=MISSING_IN_BINDING)
     return Failure(outcome=Outcome.UNAVAILABLE, reason=f"{type(error).__name__}: {error}")

@@ -6,8 +6,12 @@ its own. Numeric identifiers are NVML's stable ABI, so an older nvidia-ml-py wit
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
+
+from rtxscale.telemetry.nvml_errors import NotInNvmlError
 
 Reader = Callable[[Any, Any], Any]
 
@@ -20,6 +24,11 @@ FIELD_MEMORY_TEMPERATURE = 82
 FIELD_POWER_AVERAGE = 185
 FIELD_POWER_INSTANT = 186
 MEMORY_V2 = 0x02000028
+ECC_CORRECTED, ECC_UNCORRECTED = 0, 1
+ECC_VOLATILE = 0
+XID_EVENT = 0x8
+FUNCTION_NOT_FOUND = 13
+TIMEOUT = 10
 PSTATE_UNKNOWN = 32
 MIB = 1024 * 1024
 
@@ -41,8 +50,9 @@ EVENT_REASONS = {
 }
 
 
+@lru_cache(maxsize=256)
 def reason_names(bits: int) -> list[str]:
-    """Names of the set clock event reasons, unknown bits as one hexadecimal number.
+    """Names of the set clock event reasons, unknown bits as one hexadecimal number; not to be changed by who gets it.
 
     >>> reason_names(0x44)
     ['sw_power_cap', 'hw_thermal_slowdown']
@@ -63,17 +73,32 @@ def text(call: Callable[..., Any], *arguments: Any) -> str:
     return value.decode("utf-8", errors="replace") if isinstance(value, bytes | bytearray) else str(value)
 
 
-def field_value(nvml: Any, handle: Any, field: int) -> float:
-    """One NVML field in its own unit; the call can succeed while the field failed, so both are checked."""
-    value = nvml.nvmlDeviceGetFieldValues(handle, [field])[0]
-    if value.nvmlReturn != 0:
-        raise nvml.NVMLError(value.nvmlReturn)
-    return float(getattr(value.value, VALUE_MEMBERS[value.valueType]))
+@dataclass(frozen=True)
+class FieldReading:
+    """A reader of one NVML field, in the field's unit divided by `divisor`; several are read in one call."""
+
+    number: int
+    divisor: float = 1.0
+
+    def __call__(self, nvml: Any, handle: Any) -> float:
+        """This field alone."""
+        return self.value_of(nvml, nvml.nvmlDeviceGetFieldValues(handle, [self.number])[0])
+
+    def value_of(self, nvml: Any, answer: Any) -> float:
+        """What one answer says; the call can succeed while the field failed, so both are checked."""
+        if answer.nvmlReturn != 0:
+            raise nvml.NVMLError(answer.nvmlReturn)
+        return float(getattr(answer.value, VALUE_MEMBERS[answer.valueType]) / self.divisor)
 
 
-def power_instant_w(nvml: Any, handle: Any) -> float:
-    """Power draw at this moment, W."""
-    return field_value(nvml, handle, FIELD_POWER_INSTANT) / 1000
+def field_answers(nvml: Any, handle: Any, readings: Sequence[FieldReading]) -> Sequence[Any]:
+    """NVML's answers to several fields, in one call to the driver."""
+    answers: Sequence[Any] = nvml.nvmlDeviceGetFieldValues(handle, [reading.number for reading in readings])
+    return answers
+
+
+POWER_INSTANT_W = FieldReading(FIELD_POWER_INSTANT, 1000)
+"""Power draw at this moment, W."""
 
 
 def power_usage_w(nvml: Any, handle: Any) -> float:
@@ -105,17 +130,93 @@ def performance_state(nvml: Any, handle: Any) -> int | None:
     return None if state == PSTATE_UNKNOWN else state
 
 
+def fan_percent(nvml: Any, handle: Any) -> float:
+    """Fan speed, %: of all fans, or of the first one where only the newer call exists."""
+    try:
+        return float(nvml.nvmlDeviceGetFanSpeed(handle))
+    except AttributeError:  # taken out of nvidia-ml-py
+        return float(nvml.nvmlDeviceGetFanSpeed_v2(handle, 0))
+
+
+def temperature_c(nvml: Any, handle: Any) -> float:
+    """Core temperature, degC; the call is on its way to another name."""
+    try:
+        return float(nvml.nvmlDeviceGetTemperature(handle, TEMPERATURE_GPU))
+    except AttributeError:  # taken out of nvidia-ml-py
+        return float(nvml.nvmlDeviceGetTemperatureV(handle, TEMPERATURE_GPU))
+
+
+def hotspot_temperature_c(nvml: Any, handle: Any) -> float:
+    """Nothing: NVML tells no hot-spot temperature.
+
+    Raises:
+        NotInNvmlError: always.
+    """
+    raise NotInNvmlError
+
+
+def ecc_errors(kind: int) -> Reader:
+    """A reader of memory errors since the driver was loaded."""
+    return lambda nvml, handle: int(nvml.nvmlDeviceGetTotalEccErrors(handle, kind, ECC_VOLATILE))
+
+
+def remapped_rows(nvml: Any, handle: Any) -> int:
+    """Memory rows replaced after corrected and uncorrected errors."""
+    corrected, uncorrected, _, _ = nvml.nvmlDeviceGetRemappedRows(handle)
+    return int(corrected + uncorrected)
+
+
+def compute_processes(nvml: Any, handle: Any) -> list[Any]:
+    """The compute processes on a GPU; a driver older than the binding knows an older structure only."""
+    try:
+        return list(nvml.nvmlDeviceGetComputeRunningProcesses(handle))
+    except Exception as error:
+        # The binding words a missing function in its own exception, which has no code.
+        if getattr(error, "value", FUNCTION_NOT_FOUND) != FUNCTION_NOT_FOUND:
+            raise
+        return list(nvml.nvmlDeviceGetComputeRunningProcesses_v2(handle))
+
+
+class XidReader:
+    """A reader of the Xid errors of one GPU since the read before; the first read begins to listen."""
+
+    def __init__(self) -> None:
+        """Not listening yet."""
+        self._events: Any = None
+
+    def __call__(self, nvml: Any, handle: Any) -> list[int]:
+        """Numbers of the errors in order, empty for none; never waits."""
+        if self._events is None:
+            events = nvml.nvmlEventSetCreate()
+            nvml.nvmlDeviceRegisterEvents(handle, XID_EVENT, events)
+            self._events = events
+        found = []
+        while True:
+            try:
+                found.append(int(nvml.nvmlEventSetWait_v2(self._events, 0).eventData))
+            except Exception as error:
+                if getattr(error, "value", None) != TIMEOUT:
+                    raise
+                return found
+
+    def close(self, nvml: Any) -> None:
+        """Stop listening."""
+        events, self._events = self._events, None
+        if events is not None:
+            nvml.nvmlEventSetFree(events)
+
+
 def throughput_mb_s(direction: int) -> Reader:
     """A reader of the PCIe throughput in one direction, MB/s; NVML measures it for 20 ms and gives KB/s."""
     return lambda nvml, handle: nvml.nvmlDeviceGetPcieThroughput(handle, direction) / 1000
 
 
 FAST_READERS: dict[str, Reader] = {
-    "power_w": power_instant_w,
-    "power_average_w": lambda nvml, handle: field_value(nvml, handle, FIELD_POWER_AVERAGE) / 1000,
+    "power_w": POWER_INSTANT_W,
+    "power_average_w": FieldReading(FIELD_POWER_AVERAGE, 1000),
     "energy_j": lambda nvml, handle: nvml.nvmlDeviceGetTotalEnergyConsumption(handle) / 1000,
-    "temperature_c": lambda nvml, handle: float(nvml.nvmlDeviceGetTemperature(handle, TEMPERATURE_GPU)),
-    "memory_temperature_c": lambda nvml, handle: field_value(nvml, handle, FIELD_MEMORY_TEMPERATURE),
+    "temperature_c": temperature_c,
+    "memory_temperature_c": FieldReading(FIELD_MEMORY_TEMPERATURE),
     "sm_clock_mhz": lambda nvml, handle: float(nvml.nvmlDeviceGetClockInfo(handle, CLOCK_SM)),
     "memory_clock_mhz": lambda nvml, handle: float(nvml.nvmlDeviceGetClockInfo(handle, CLOCK_MEMORY)),
     "throttle_reasons": throttle_reasons,
@@ -125,9 +226,16 @@ FAST_READERS: dict[str, Reader] = {
 }
 
 SLOW_READERS: dict[str, Reader] = {
-    "fan_percent": lambda nvml, handle: float(nvml.nvmlDeviceGetFanSpeed(handle)),
+    "fan_percent": fan_percent,
     "pcie_generation": lambda nvml, handle: int(nvml.nvmlDeviceGetCurrPcieLinkGeneration(handle)),
     "pcie_width": lambda nvml, handle: int(nvml.nvmlDeviceGetCurrPcieLinkWidth(handle)),
     "pcie_rx_mb_s": throughput_mb_s(PCIE_RX),
     "pcie_tx_mb_s": throughput_mb_s(PCIE_TX),
+    "pcie_replays": lambda nvml, handle: int(nvml.nvmlDeviceGetPcieReplayCounter(handle)),
+    "hotspot_temperature_c": hotspot_temperature_c,
+    "ecc_corrected": ecc_errors(ECC_CORRECTED),
+    "ecc_uncorrected": ecc_errors(ECC_UNCORRECTED),
+    "remapped_rows": remapped_rows,
+    "processes": lambda nvml, handle: len(compute_processes(nvml, handle)),
 }
+"""Each GPU has a reader of `xids` of its own beside these: it remembers."""

@@ -41,10 +41,10 @@ class RowBuffer:
         self.dropped = 0
         """Rows thrown away for want of room since the start."""
 
-    def add(self, row: Row) -> None:
-        """Keep a row. Full chunks are stored by column, which takes a tenth of the memory."""
+    def add(self, *rows: Row) -> None:
+        """Keep rows. Full chunks are stored by column, which takes a tenth of the memory."""
         with self._lock:
-            self._rows.append(row)
+            self._rows += rows
             if len(self._rows) < self._chunk_rows:
                 return
             self._chunks.append(table("telemetry", self._rows))
@@ -84,6 +84,8 @@ class Sampler:
         self._newest: dict[tuple[str, str | None], Row] = {}
         self._seen: list[Row] = []
         self._periods: dict[str, dict[str, float | None]] = {}
+        self._updates: dict[str | None, Row] = {}
+        """What each GPU's rows say about its energy counter, once it is known."""
         self._missed = 0
         self._errors = 0
         self._last_error = ""
@@ -146,6 +148,8 @@ class Sampler:
             with self._lock:
                 self._periods = update_periods_s(self._seen)
                 self._seen = []
+            learnt = {uuid: periods["energy_j"] for uuid, periods in self._periods.items()}
+            self._updates = {uuid: {"energy_update_s": one} for uuid, one in learnt.items() if one is not None}
         self._run(self._probe.read_fast, self._period_s)
 
     def _run_slow(self) -> None:
@@ -168,23 +172,23 @@ class Sampler:
                     self._missed += missed
 
     def _take(self, read: Callable[[], Iterator[Row]], *, learning: bool) -> None:
+        taken: list[Row] = []
+        failed = ""
         try:
             for row in read():
-                stamped = {
-                    "node": self._node,
-                    "t_ns": time.time_ns(),
-                    "monotonic_ns": time.monotonic_ns(),
-                    **row,
-                }
-                self._buffer.add(stamped)
-                with self._lock:
-                    self._newest.setdefault((row["device"], row.get("uuid")), {}).update(stamped)
-                    if learning:
-                        self._seen.append(stamped)
+                stamp = {"node": self._node, "t_ns": time.time_ns(), "monotonic_ns": time.monotonic_ns()}
+                taken.append({**stamp, **row, **self._updates.get(row.get("uuid"), {})})
         except Exception as error:  # sampling must outlive anything a probe or a driver does; it is counted and shown
-            with self._lock:
+            failed = f"{type(error).__name__}: {error}"
+        self._buffer.add(*taken)
+        with self._lock:
+            for row in taken:
+                self._newest.setdefault((row["device"], row.get("uuid")), {}).update(row)
+            if learning:
+                self._seen += taken
+            if failed:
                 self._errors += 1
-                self._last_error = f"{type(error).__name__}: {error}"
+                self._last_error = failed
 
 
 def next_tick(tick: int, passed_s: float, period_s: float) -> tuple[int, int]:

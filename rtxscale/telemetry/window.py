@@ -21,6 +21,8 @@ Series = list[tuple[int, float]]
 SLOWDOWNS = frozenset({"hw_slowdown", "hw_thermal_slowdown", "sw_thermal_slowdown", "hw_power_brake_slowdown"})
 """Reasons that mean a GPU ran slower than it should. Idle, clock settings and the stock power cap do not."""
 POWER_CAP = "sw_power_cap"
+WALL = "wall"
+"""The device of rows that hold the power at the wall, and nothing else."""
 EDGE_NS = 2_000_000_000
 """How far outside the window a sample may be to fix the value at its edge."""
 COVERED_SHARE = 0.5
@@ -61,11 +63,29 @@ def summarise(telemetry: pa.Table, uuids: Sequence[str], start_ns: int, end_ns: 
         "energy_source": source,
         "energy_counter_j": counted,
         "energy_integral_j": integral,
+        "energy_updates": None if counted is None else _updates(rows, uuids, (end_ns - start_ns) / 1e9),
         "temperature_max_c": max(_values(inside, "temperature_c"), default=None),
         "sm_clock_mhz": _mean(_values(inside, "sm_clock_mhz")),
         "throttle_share": _mean([bool(SLOWDOWNS & active) for active in reasons]),
         "power_cap_share": _mean([POWER_CAP in active for active in reasons]),
     }
+
+
+def wall_summary(telemetry: pa.Table, start_ns: int, end_ns: int) -> dict[str, float | None]:
+    """Mean power and energy at the wall between two Unix times; None where its samples span too little.
+
+    Nothing of the GPUs' own power is in it or taken off it.
+    """
+    wall = telemetry.filter(pc.equal(telemetry["device"], WALL)).select(["t_ns", "wall_power_w"]).sort_by("t_ns")
+    near = (start_ns - EDGE_NS, end_ns + EDGE_NS)
+    series = [
+        (row["t_ns"], row["wall_power_w"])
+        for row in wall.to_pylist()
+        if row["wall_power_w"] is not None and near[0] <= row["t_ns"] <= near[1]
+    ]
+    energy = integral_energy_j(series, start_ns, end_ns)
+    power = None if energy is None or end_ns <= start_ns else energy * 1e9 / (end_ns - start_ns)
+    return {"wall_power_w": power, "wall_energy_j": energy}
 
 
 def reason_shares(telemetry: pa.Table, uuids: Sequence[str], start_ns: int, end_ns: int) -> dict[str, float]:
@@ -105,8 +125,23 @@ def integral_energy_j(series: Series, start_ns: int, end_ns: int) -> float | Non
     return sum((b[0] - a[0]) * (a[1] + b[1]) / 2 for a, b in pairwise(points)) / 1e9
 
 
+def _updates(rows: Sequence[dict[str, Any]], uuids: Sequence[str], window_s: float) -> float | None:
+    """Steps of the slowest counter in the window: with few of them its edges weigh. None where one is not known."""
+    periods = {row["uuid"]: row["energy_update_s"] for row in rows if row["energy_update_s"]}
+    return window_s / max(periods.values()) if periods and periods.keys() == set(uuids) else None
+
+
 def _rows(telemetry: pa.Table, uuids: Sequence[str], start_ns: int, end_ns: int) -> list[dict[str, Any]]:
-    columns = ["uuid", "t_ns", "power_w", "energy_j", "temperature_c", "sm_clock_mhz", "throttle_reasons"]
+    columns = [
+        "uuid",
+        "t_ns",
+        "power_w",
+        "energy_j",
+        "energy_update_s",
+        "temperature_c",
+        "sm_clock_mhz",
+        "throttle_reasons",
+    ]
     wanted = pc.and_(
         pc.is_in(telemetry["uuid"], value_set=pa.array(list(uuids), pa.string())),
         pc.and_(pc.greater_equal(telemetry["t_ns"], start_ns), pc.less_equal(telemetry["t_ns"], end_ns)),

@@ -4,10 +4,14 @@ import json
 import os
 import subprocess
 import sys
+from statistics import median
 
 import pytest
 
 WORLD = 2
+MARGIN = 0.05
+MIB = 1024 * 1024
+SIZE, REPEATS, ROUNDS = 256 * MIB, 20, 5
 
 pytestmark = pytest.mark.gpu
 
@@ -54,3 +58,70 @@ def test_copies_arrive_right_at_a_believable_rate(examined):
     for host in transfers["hosts"]:
         assert 1 < host["to_device_gb_s"] < 200, host
         assert host["to_device_together_gb_s"] <= 1.2 * host["to_device_gb_s"]
+
+
+def measured_gb_s(copy, gpu):
+    """Median rate of copies of `SIZE` bytes back to back, by CUDA events in a stream of `gpu`, as nvbandwidth does."""
+    import torch
+
+    rates = []
+    with torch.cuda.device(gpu):
+        copy()
+        torch.cuda.synchronize()
+        for _ in range(ROUNDS):
+            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            start.record()
+            for _ in range(REPEATS):
+                copy()
+            end.record()
+            end.synchronize()
+            rates.append(SIZE * REPEATS / start.elapsed_time(end) / 1e6)
+    return median(rates)
+
+
+def used(examined):
+    """PCI places of the used GPUs; here CUDA must count them alike."""
+    places = [gpu["index"] for gpu in examined["machine"]["gpus"] if gpu["used"]]
+    import torch
+
+    names = [torch.cuda.get_device_properties(place).uuid for place in range(len(places))]
+    uuids = [gpu["uuid"].removeprefix("GPU-") for gpu in examined["machine"]["gpus"] if gpu["used"]]
+    if [str(name) for name in names] != uuids:
+        pytest.skip("needs CUDA_DEVICE_ORDER=PCI_BUS_ID, found GPUs counted otherwise")
+    return places
+
+
+def test_host_copies_are_as_fast_as_plain_ones(examined):
+    import torch
+
+    pinned = torch.ones(SIZE, dtype=torch.uint8).pin_memory()
+    found = {host["gpu"]: host for host in examined["transfers"]["hosts"]}
+    ratios = {}
+    for device, place in enumerate(used(examined)):
+        target = torch.empty(SIZE, dtype=torch.uint8, device=f"cuda:{device}")
+        there = measured_gb_s(lambda target=target: target.copy_(pinned, non_blocking=True), device)
+        back = measured_gb_s(lambda target=target: pinned.copy_(target, non_blocking=True), device)
+        ratios[place, "in"] = found[place]["to_device_gb_s"] / there
+        ratios[place, "out"] = found[place]["from_device_gb_s"] / back
+        del target
+    print(f"doctor over plain host copies: {ratios}")
+    for name, ratio in ratios.items():
+        assert ratio == pytest.approx(1, abs=MARGIN), name
+
+
+def test_copies_between_gpus_are_as_fast_as_plain_ones(examined):
+    import torch
+
+    places = used(examined)
+    ratios = {}
+    for pair in examined["transfers"]["pairs"]:
+        a, b = places.index(pair["a"]), places.index(pair["b"])
+        one, other = (torch.ones(SIZE, dtype=torch.uint8, device=f"cuda:{device}") for device in (a, b))
+        there = measured_gb_s(lambda one=one, other=other: other.copy_(one, non_blocking=True), a)
+        back = measured_gb_s(lambda one=one, other=other: one.copy_(other, non_blocking=True), b)
+        ratios[pair["a"], pair["b"]] = pair["there_gb_s"] / there
+        ratios[pair["b"], pair["a"]] = pair["back_gb_s"] / back
+        del one, other
+    print(f"doctor over plain copies between GPUs: {ratios}")
+    for name, ratio in ratios.items():
+        assert ratio == pytest.approx(1, abs=MARGIN), name

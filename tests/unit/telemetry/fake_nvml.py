@@ -8,9 +8,11 @@ from types import SimpleNamespace
 MIB = 1024 * 1024
 NOT_SUPPORTED = 3
 NOT_FOUND = 6
+TIMEOUT = 10
 DRIVER_NOT_LOADED = 9
 FUNCTION_NOT_FOUND = 13
 GPU_IS_LOST = 15
+XID_EVENT = 0x8
 
 DEFAULTS = {
     "nvmlDeviceGetPowerUsage": 300_000,
@@ -33,6 +35,9 @@ DEFAULTS = {
     "nvmlDeviceGetPersistenceMode": 1,
     "nvmlDeviceGetMigMode": NOT_SUPPORTED,
     "nvmlDeviceGetComputeRunningProcesses": [],
+    "nvmlDeviceGetPcieReplayCounter": 2,
+    "nvmlDeviceGetTotalEccErrors": 0,
+    "nvmlDeviceGetRemappedRows": (1, 2, 0, 0),
 }
 
 
@@ -59,6 +64,8 @@ class FakeGpu:
         self.memory_mib = memory_mib
         self.fields = {82: (1, 70), 185: (1, 299_000), 186: (1, 301_000)}
         self.mig_instances = []
+        self.xids = []
+        """Numbers of Xid errors that nobody has waited for yet."""
         self.calls = {**DEFAULTS, "nvmlDeviceGetMigMode": Failing(NOT_SUPPORTED), **calls}
         self.lost = False
 
@@ -127,6 +134,24 @@ class FakeNvml:
     def nvmlDeviceGetFieldValues(self, gpu, fields):
         answer(gpu, None)
         return [field_value(gpu.fields.get(number)) for number in fields]
+
+    def nvmlEventSetCreate(self):
+        return SimpleNamespace(gpu=None)
+
+    def nvmlDeviceRegisterEvents(self, gpu, kinds, events):
+        answer(gpu, None)
+        assert kinds == XID_EVENT
+        events.gpu = gpu
+
+    def nvmlEventSetFree(self, events):
+        events.gpu = None
+
+    def nvmlEventSetWait_v2(self, events, milliseconds):
+        assert milliseconds == 0, "sampling must not wait"
+        answer(events.gpu, None)
+        if not events.gpu.xids:
+            raise NVMLError(TIMEOUT)
+        return SimpleNamespace(eventType=XID_EVENT, eventData=events.gpu.xids.pop(0))
 
     def nvmlDeviceGetMaxMigDeviceCount(self, gpu):
         return 7

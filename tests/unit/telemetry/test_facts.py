@@ -31,6 +31,22 @@ def test_gpus_in_pci_order_with_their_facts():
     assert node.cpus >= 1
 
 
+def test_links_between_gpus_of_the_pool_are_part_of_the_node():
+    nvml = FakeNvml([FakeGpu(f"GPU-{name}", bus=f"00000000:0{bus}:00.0") for bus, name in enumerate("abc", start=1)])
+    nvml.nvmlDeviceGetTopologyCommonAncestor = lambda _one, _other: 20
+    links = local_node("n", {}, nvml).links
+    assert [(link.a, link.b, link.label) for link in links] == [
+        ("GPU-a", "GPU-b", "PXB"),
+        ("GPU-a", "GPU-c", "PXB"),
+        ("GPU-b", "GPU-c", "PXB"),
+    ]
+    assert [(link.a, link.b) for link in local_node("n", {"CUDA_VISIBLE_DEVICES": "0,2"}, nvml).links] == [
+        ("GPU-a", "GPU-c")
+    ]
+    assert local_node("n", {"CUDA_VISIBLE_DEVICES": "0"}, nvml).links == ()
+    assert local_node("n", {}, two_gpus()).links == ()  # an NVML that does not tell
+
+
 @pytest.mark.parametrize(("value", "uuids"), [("1", ["GPU-b"]), ("1,0", ["GPU-a", "GPU-b"]), ("GPU-b", ["GPU-b"])])
 def test_the_users_gpus_are_the_pool_and_keep_their_index(value, uuids):
     node = local_node("n", {"CUDA_VISIBLE_DEVICES": value}, two_gpus())

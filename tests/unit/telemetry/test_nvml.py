@@ -1,5 +1,7 @@
 """NVML probes: one metric, one GPU or one driver generation that fails takes nothing else with it."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from rtxscale.telemetry.fields import FAST, SLOW
@@ -39,7 +41,14 @@ def test_all_fields_in_the_tables_units():
         "pcie_width": 16,
         "pcie_rx_mb_s": 12000.0,
         "pcie_tx_mb_s": 12000.0,
+        "pcie_replays": 2,
+        "ecc_corrected": 0,
+        "ecc_uncorrected": 0,
+        "remapped_rows": 3,
+        "processes": 0,
+        "xids": [],
     }
+    assert dict(probe.devices()[0].absent) == {"hotspot_temperature_c": "NVML has no such reading"}
 
 
 def test_named_fields_of_one_gpu_are_read_alone():
@@ -58,7 +67,96 @@ def test_named_fields_of_one_gpu_are_read_alone():
 
 def test_readers_cover_the_field_table():
     assert set(FAST_READERS) == FAST
-    assert set(SLOW_READERS) == SLOW
+    assert {*SLOW_READERS, "xids"} == SLOW
+
+
+def test_fields_of_nvml_are_asked_for_in_one_call():
+    gpu = FakeGpu("GPU-a")
+    nvml = FakeNvml([gpu])
+    probe = NvmlProbe(nvml)
+    asked = []
+    ask = nvml.nvmlDeviceGetFieldValues
+    nvml.nvmlDeviceGetFieldValues = lambda handle, fields: asked.append(list(fields)) or ask(handle, fields)
+    read(probe)
+    assert [sorted(fields) for fields in asked] == [[82, 185, 186]]
+
+
+def test_fields_of_nvml_are_asked_for_one_by_one_where_the_batch_fails():
+    nvml = FakeNvml([FakeGpu("GPU-a")])
+    probe = NvmlProbe(nvml)
+    ask = nvml.nvmlDeviceGetFieldValues
+
+    def one_only(handle, fields):
+        return ask(handle, fields) if len(fields) == 1 else _raise(2)
+
+    nvml.nvmlDeviceGetFieldValues = one_only
+    row = read(probe)["GPU-a"]
+    assert (row["power_w"], row["power_average_w"], row["memory_temperature_c"]) == (301.0, 299.0, 70.0)
+
+
+def slow(probe):
+    return {row["uuid"]: row for row in probe.read_slow()}
+
+
+def test_xid_errors_come_once_in_order_and_only_on_their_gpu():
+    gpu, other = FakeGpu("GPU-a"), FakeGpu("GPU-b", bus="00000000:02:00.0")
+    probe = NvmlProbe(FakeNvml([gpu, other]))
+    assert slow(probe)["GPU-a"]["xids"] == []
+    gpu.xids += [31, 43]
+    rows = slow(probe)
+    assert (rows["GPU-a"]["xids"], rows["GPU-b"]["xids"]) == ([31, 43], [])
+    assert slow(probe)["GPU-a"]["xids"] == []
+
+
+def test_closing_stops_listening_for_xid_errors():
+    nvml = FakeNvml([FakeGpu("GPU-a")])
+    made, create = [], nvml.nvmlEventSetCreate
+    nvml.nvmlEventSetCreate = lambda: made.append(create()) or made[-1]
+    probe = NvmlProbe(nvml)
+    slow(probe)
+    assert [events.gpu is None for events in made] == [False]
+    probe.close()
+    assert [events.gpu is None for events in made] == [True]
+
+
+def test_xid_errors_that_may_not_be_read_are_absent_not_empty():
+    nvml = FakeNvml([FakeGpu("GPU-a")])
+    nvml.nvmlDeviceRegisterEvents = lambda *_: _raise(4)
+    probe = NvmlProbe(nvml)
+    assert "xids" not in slow(probe)["GPU-a"]
+    assert dict(probe.devices()[0].absent)["xids"] == "no permission"
+
+
+def test_a_card_without_ecc_has_no_counts_of_errors():
+    gpu = FakeGpu("GPU-a")
+    gpu.calls |= {"nvmlDeviceGetTotalEccErrors": Failing(NOT_SUPPORTED), "nvmlDeviceGetRemappedRows": Failing(3)}
+    probe = NvmlProbe(FakeNvml([gpu]))
+    row = slow(probe)["GPU-a"]
+    assert {"ecc_corrected", "ecc_uncorrected", "remapped_rows"}.isdisjoint(row)
+    assert dict(probe.devices()[0].absent)["ecc_corrected"] == "not supported by this GPU"
+
+
+class MismatchError(Exception):
+    """What the binding raises for a function that the driver lacks: without a code."""
+
+
+@pytest.mark.parametrize("missing", [MismatchError("lib"), Failing(FUNCTION_NOT_FOUND)])
+def test_processes_of_an_older_driver_are_read_in_its_structure(missing):
+    gpu = FakeGpu("GPU-a", nvmlDeviceGetComputeRunningProcesses=missing)
+    nvml = FakeNvml([gpu])
+    nvml.nvmlDeviceGetComputeRunningProcesses_v2 = lambda _: [SimpleNamespace(pid=7, usedGpuMemory=None)]
+    probe = NvmlProbe(nvml)
+    assert [process.pid for process in probe.processes()] == [7]
+    assert slow(probe)["GPU-a"]["processes"] == 1
+
+
+def test_calls_that_left_the_binding_are_replaced_by_their_successors():
+    nvml = FakeNvml([FakeGpu("GPU-a")], missing=["nvmlDeviceGetTemperature", "nvmlDeviceGetFanSpeed"])
+    nvml.nvmlDeviceGetTemperatureV = lambda *_: 62
+    nvml.nvmlDeviceGetFanSpeed_v2 = lambda _, fan: 40 + fan
+    probe = NvmlProbe(nvml)
+    assert read(probe)["GPU-a"]["temperature_c"] == 62.0
+    assert slow(probe)["GPU-a"]["fan_percent"] == 40.0
 
 
 def test_one_gpus_unsupported_metric_is_absent_there_and_nowhere_else():

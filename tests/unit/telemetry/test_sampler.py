@@ -67,7 +67,8 @@ def test_field_names_and_units_are_the_schemas():
     assert {field.name: field.unit for field in FIELDS} == {field.name: units[field.name] for field in FIELDS}
     sampled = {field.name for field in FIELDS}
     identity = {"trial_id", "attempt", "session_id", "node", "device", "uuid", "t_ns", "monotonic_ns"}
-    assert {column.name for column in TELEMETRY} == sampled | identity
+    beside = {"clock_offset_s", "clock_error_s", "wall_power_w", "energy_update_s"}
+    assert {column.name for column in TELEMETRY} == sampled | identity | beside
 
 
 def test_rows_are_drained_once_and_in_order(running):
@@ -189,7 +190,11 @@ def test_learning_gives_periods_and_loses_no_rows(running):
     wait_until(lambda: sampler.update_periods_s())
     period_s = sampler.update_periods_s()["GPU-a"]["energy_j"]
     assert 0.001 <= period_s <= 0.1
-    assert sampler.drain().num_rows > 5
+    drained = []
+    wait_until(lambda: drained.extend(sampler.drain().to_pylist()) or drained[-1]["energy_update_s"] is not None)
+    assert drained[-1]["energy_update_s"] == period_s
+    assert drained[0]["energy_update_s"] is None  # not known yet
+    assert len(drained) > 5
 
 
 def test_a_replayed_trace_comes_out_as_it_went_in(running):

@@ -49,6 +49,17 @@ def test_counter_and_integral_are_both_given_so_that_they_can_be_compared():
     assert found["energy_integral_j"] == pytest.approx(200 * 6)
 
 
+def test_how_often_the_slowest_counter_stepped_in_the_window():
+    rows = [
+        *gpu_rows("a", tenths(10), energy_j=lambda s: 200 * s, energy_update_s=lambda _: 0.01),
+        *gpu_rows("b", tenths(10), energy_j=lambda s: 200 * s, energy_update_s=lambda _: 0.1),
+        *gpu_rows("c", tenths(10), energy_j=lambda s: 200 * s),
+    ]
+    assert window(rows, ["a", "b"], 2, 8)["energy_updates"] == pytest.approx(60)
+    assert window(rows, ["a"], 2, 8)["energy_updates"] == pytest.approx(600)
+    assert window(rows, ["a", "c"], 2, 8)["energy_updates"] is None
+
+
 def test_edges_between_samples_belong_to_the_window():
     rows = list(gpu_rows("a", tenths(10), energy_j=lambda s: 250 * s, power_w=lambda _: 250.0))
     assert window(rows, ["a"], 2.03, 7.98)["energy_j"] == pytest.approx(250 * 5.95)

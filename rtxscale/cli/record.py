@@ -1,0 +1,116 @@
+"""`rtxscale record`: what this machine does while a program runs, as a trace that can be replayed. No Ray, no torch."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rtxscale.errors import BadInput, RunError
+
+if TYPE_CHECKING:
+    from rtxscale.telemetry.recorder import GpuTotals, Recorded
+
+GONE_S = 10.0
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the application."""
+    app.command()(record)
+
+
+def record(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The Parquet file to write.")],
+    command: Annotated[
+        list[str] | None, typer.Argument(metavar="COMMAND", help="A program and its arguments: the load.")
+    ] = None,
+    seconds: Annotated[
+        float | None, typer.Option(min=1.0, help="How long to record; else until COMMAND ends, or 60 without one.")
+    ] = None,
+    period: Annotated[float, typer.Option(min=0.01, help="Seconds between two samples of the fast fields.")] = 0.1,
+    pseudonyms: Annotated[bool, typer.Option("--pseudonyms", help="Call GPUs GPU-0, GPU-1, ..., not by UUID.")] = False,
+) -> None:
+    """Record all telemetry of this machine while COMMAND runs.
+
+    `--` goes in front of COMMAND. Exit code 1 where it fails.
+    """
+    from rtxscale.spec.printable import printable
+    from rtxscale.telemetry.probe import open_probe
+    from rtxscale.telemetry.recorder import pseudonymous, write_trace
+    from rtxscale.telemetry.recorder import record as sample
+
+    if not file.absolute().parent.is_dir():
+        raise BadInput(f"FILE: found no directory {file.absolute().parent}; expected one: create it first")
+    code: list[int] = []
+    recorded = sample(open_probe(), _waiting(command or [], seconds, code), period_s=period)
+    samples = pseudonymous(recorded)[0] if pseudonyms else recorded.samples
+    write_trace(samples, file)
+    for line in lines(recorded):
+        typer.echo(printable(line))
+    typer.echo(str(file.absolute()))
+    raise typer.Exit(1 if any(code) else 0)
+
+
+def _waiting(command: list[str], seconds: float | None, code: list[int]) -> Callable[[], None]:
+    """What is waited for: the program's end, or its time; its exit code is added to `code`.
+
+    Raises:
+        RunError: the program cannot be started.
+    """
+
+    def wait() -> None:
+        if not command:
+            time.sleep(60.0 if seconds is None else seconds)
+            return
+        try:
+            process = subprocess.Popen(command)  # noqa: S603  the user's own words
+        except OSError as error:
+            raise RunError(f"COMMAND: found {error}; expected a program that can be started") from error
+        try:
+            code.append(process.wait(seconds))
+        except subprocess.TimeoutExpired:
+            process.terminate()  # its time is over, which is no failure
+            process.wait(GONE_S)
+
+    return wait
+
+
+def lines(recorded: Recorded) -> Iterator[str]:
+    """What was recorded, in words: sampling, the fields, and each GPU's totals."""
+    from rtxscale.telemetry.recorder import fields_seen, totals
+
+    samples = recorded.samples
+    yield f"{samples.num_rows} rows, {recorded.missed_ticks} ticks missed, {recorded.errors} errors" + (
+        f" (the last: {recorded.last_error})" if recorded.last_error else ""
+    )
+    yield f"fields with values: {', '.join(fields_seen(samples)) or 'none'}"
+    found = totals(recorded)
+    for one in found:
+        yield in_words(one)
+        if one.absent:
+            yield f"  not given: {'; '.join(f'{name}: {reason}' for name, reason in one.absent)}"
+    if not found:
+        yield "no GPU: the trace holds the host alone"
+
+
+def in_words(one: GpuTotals) -> str:
+    """One GPU's totals on a line."""
+    counter, integral = one.energy_counter_j, one.energy_integral_j
+    energy = "energy unknown"
+    if counter is not None and integral:
+        energy = f"{counter:.0f} J by counter, {integral:.0f} J by integral, ratio {counter / integral:.4f}"
+    elif counter is not None or integral is not None:
+        energy = f"{counter if counter is not None else integral:.0f} J"
+    return (
+        f"{one.uuid} ({one.name}): {_or_unknown(one.power_mean_w)} W mean, {_or_unknown(one.power_max_w)} W most, "
+        f"{energy}, {_or_unknown(one.temperature_max_c)} degC most, "
+        f"slowed down in {'unknown' if one.slowdown_share is None else f'{one.slowdown_share:.1%}'} of samples"
+    )
+
+
+def _or_unknown(value: float | None) -> str:
+    return "unknown" if value is None else f"{value:.0f}"

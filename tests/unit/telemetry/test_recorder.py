@@ -1,0 +1,85 @@
+"""A recorded trace: everything that the probe gave, totals that fit, and the same rows when it is played back."""
+
+import sys
+import time
+
+import pytest
+from typer.testing import CliRunner
+
+from rtxscale.cli.main import app
+from rtxscale.telemetry.fields import FAST, SLOW
+from rtxscale.telemetry.nvml import NvmlProbe
+from rtxscale.telemetry.recorder import fields_seen, pseudonymous, record, totals, write_trace
+from rtxscale.telemetry.replay import ReplayProbe
+
+from .fake_nvml import NOT_SUPPORTED, Failing, FakeGpu, FakeNvml
+
+
+@pytest.fixture(scope="module")
+def recorded():
+    """A second or so of a GPU at 301 W with an exact counter, and of one without a counter."""
+    began = time.monotonic()
+    counter = {"nvmlDeviceGetTotalEnergyConsumption": lambda: round(301_000 * (time.monotonic() - began))}
+    bare = FakeGpu("GPU-secret-b", bus="00000000:02:00.0", nvmlDeviceGetTotalEnergyConsumption=Failing(NOT_SUPPORTED))
+    probe = NvmlProbe(FakeNvml([FakeGpu("GPU-secret-a", **counter), bare]))
+    return record(probe, lambda: time.sleep(0.5), period_s=0.02)
+
+
+def test_every_field_that_the_probe_gives_is_in_the_trace(recorded):
+    assert set(fields_seen(recorded.samples)) == (FAST | SLOW) - {"hotspot_temperature_c"}
+    assert recorded.errors == 0
+    assert recorded.samples["monotonic_ns"].to_pylist() == sorted(recorded.samples["monotonic_ns"].to_pylist())
+
+
+def test_totals_of_each_gpu(recorded):
+    first, bare = totals(recorded)
+    assert first.power_mean_w == pytest.approx(301, rel=1e-6)
+    assert first.energy_counter_j / first.energy_integral_j == pytest.approx(1, abs=0.01)
+    assert (first.temperature_max_c, first.slowdown_share) == (61.0, 0.0)
+    assert bare.energy_counter_j is None
+    assert bare.energy_integral_j > 0
+    assert dict(bare.absent)["energy_j"] == "not supported by this GPU"
+
+
+def test_it_is_played_back_as_it_was(recorded, tmp_path):
+    write_trace(recorded.samples, tmp_path / "trace.parquet")
+    probe = ReplayProbe.from_parquet(tmp_path / "trace.parquet")
+    assert {device.uuid for device in probe.devices()} == {"GPU-secret-a", "GPU-secret-b"}
+    ticks = []
+    while tick := list(probe.read_fast()):
+        ticks.append(tick)
+    original = [row for row in recorded.samples.to_pylist() if row["power_w"] is not None]
+    assert [(row["uuid"], row["t_ns"], row.get("energy_j")) for t in ticks for row in t] == [
+        (row["uuid"], row["t_ns"], row["energy_j"]) for row in original
+    ]
+    assert all(len(tick) == 2 for tick in ticks)
+    assert next(iter(probe.read_slow()))["remapped_rows"] == 3
+
+
+def test_pseudonyms_replace_every_uuid(recorded):
+    samples, names = pseudonymous(recorded)
+    assert names == {"GPU-secret-a": "GPU-0", "GPU-secret-b": "GPU-1"}
+    assert set(samples["uuid"].to_pylist()) == {"GPU-0", "GPU-1"}
+
+
+def invoke(*words):
+    return CliRunner().invoke(app, ["record", *map(str, words)])
+
+
+def test_the_command_records_while_a_program_runs(tmp_path):
+    trace = tmp_path / "trace.parquet"
+    done = invoke(trace, "--period", "0.02", "--", sys.executable, "-c", "import time; time.sleep(0.2)")
+    assert done.exit_code == 0, done.output
+    assert "fields with values: " in done.output
+    assert list(ReplayProbe.from_parquet(trace).read_fast())
+
+
+def test_a_program_that_fails_is_said_and_what_was_recorded_is_kept(tmp_path):
+    assert invoke(tmp_path / "trace.parquet", "--", sys.executable, "-c", "raise SystemExit(3)").exit_code == 1
+    assert (tmp_path / "trace.parquet").exists()
+
+
+def test_what_cannot_be_is_said_at_once(tmp_path):
+    assert invoke(tmp_path / "gone" / "trace.parquet", "--seconds", "60").exit_code == 2
+    missing = invoke(tmp_path / "trace.parquet", "--", "no-such-program")
+    assert (missing.exit_code, "no-such-program" in missing.output) == (1, True)
