@@ -134,7 +134,7 @@ def _asked(efficiency: pl.DataFrame, cells: pl.DataFrame, counted: pl.DataFrame)
     points = efficiency.filter(
         pl.col("cell_id").is_in(asked) & (pl.col("gpus") > 1) & (pl.col("base_gpus") == 1)
     ).select("curve", "gpus", "cell_id", "is_default", "base_cell_id")
-    named = cells.select("cell_id", "label", "rest", "batch_per_gpu")
+    named = cells.select("cell_id", "label", "rest_alone", "batch_per_gpu")
     return points.unique(["curve", "cell_id"], maintain_order=True).join(named, on="cell_id", maintain_order="left")
 
 
@@ -157,11 +157,11 @@ def _with_moments(
     one = _moments(alone, "step_time_mean_s", "ideal")
     local = (
         single.sort("is_default", "cell_id", descending=[True, False])
-        .unique(["rest", "batch_per_gpu"], keep="first", maintain_order=True)
-        .select("rest", "batch_per_gpu", local_cell_id="cell_id")
+        .unique(["rest_alone", "batch_per_gpu"], keep="first", maintain_order=True)
+        .select("rest_alone", "batch_per_gpu", local_cell_id="cell_id")
     )
     frame = points.join(one, left_on="base_cell_id", right_on="cell_id", how="left", maintain_order="left")
-    frame = frame.join(local, on=["rest", "batch_per_gpu"], how="left", maintain_order="left")
+    frame = frame.join(local, on=["rest_alone", "batch_per_gpu"], how="left", maintain_order="left")
     own = one.rename({name: name.replace("ideal", "local") for name in one.columns if name != "cell_id"})
     frame = frame.join(own, left_on="local_cell_id", right_on="cell_id", how="left", maintain_order="left")
     columns = {

@@ -13,7 +13,15 @@ import polars as pl
 
 from rtxscale.analysis.conclusions import CELLS
 from rtxscale.analysis.frames import moments, over_visits, series, shaped
-from rtxscale.analysis.settings import BATCH_AXES, Settings, is_communication, read_settings
+from rtxscale.analysis.settings import (
+    BATCH_AXES,
+    SIZE_AXES,
+    Settings,
+    held_count,
+    in_words,
+    is_communication,
+    read_settings,
+)
 from rtxscale.stats.intervals import geometric_mean_interval
 
 
@@ -86,13 +94,14 @@ def cell_table(counted: pl.DataFrame, measured: Replicates, declared_axes: Itera
     """Summarise every cell; `declared_axes` are the axes of the sweep in the order written."""
     facts = _facts(counted)
     axes = tuple(declared_axes)
+    held = held_count(facts["cell_json"], axes)
     settings = {
-        cell_id: read_settings(cell_json, cell_id, axes)
+        cell_id: read_settings(cell_json, cell_id, axes, held)
         for cell_id, cell_json in facts.select("cell_id", "cell_json").iter_rows()
     }
     frame = facts.join(_moments(measured), on="cell_id", how="left", maintain_order="left")
     frame = frame.with_columns(_setting_columns(settings, frame["cell_id"].to_list(), axes))
-    frame = _with_labels(frame, settings, axes).sort("gpus", "label", "cell_id")
+    frame = _with_labels(frame, settings, axes, held).sort("gpus", "label", "cell_id")
     return CellTable(frame=frame, settings=settings, axes=axes)
 
 
@@ -149,20 +158,31 @@ def _setting_columns(settings: dict[str, Settings], cells: list[str], axes: tupl
     return [
         pl.Series("communication", [item.communication for item in known], dtype=pl.String),
         pl.Series("rest", [item.rest for item in known], dtype=pl.String),
+        pl.Series("rest_alone", [item.rest_alone for item in known], dtype=pl.String),
         pl.Series("is_default", [item.is_default for item in known], dtype=pl.Boolean),
         *(pl.Series(f"axis:{axis}", [item.values[axis] for item in known], dtype=pl.String) for axis in axes),
     ]
 
 
-def _with_labels(frame: pl.DataFrame, settings: dict[str, Settings], axes: tuple[str, ...]) -> pl.DataFrame:
-    """Add `label` (the whole cell) and `series` (without GPU count and batch) in words."""
-    kept = [axis for axis in axes if axis not in ("gpus", *BATCH_AXES)]
+def _with_labels(frame: pl.DataFrame, settings: dict[str, Settings], axes: tuple[str, ...], held: str) -> pl.DataFrame:
+    """Add `label` (the whole cell) and `series` (without GPU count and batch, with the `held` count) in words."""
+    kept = [axis for axis in axes if axis not in SIZE_AXES]
     batches = [axis for axis in axes if axis in BATCH_AXES]
     ordered = [axis for axis in kept if not is_communication(axis)] + [axis for axis in kept if is_communication(axis)]
     known = [settings[cell_id] for cell_id in frame["cell_id"]]
-    series_words = [", ".join(item.words(ordered)) or "defaults" for item in known]
+    layouts = _layout_words(known, axes, held)
+    series_words = [
+        ", ".join([*words, *item.words(ordered)]) or "defaults" for words, item in zip(layouts, known, strict=True)
+    ]
     labels = [
-        ", ".join([f"gpus {gpus}", *item.words(batches), *(item.words(ordered) or ["defaults"] * (gpus > 1))])
+        ", ".join(
+            [
+                f"gpus {gpus}",
+                *([item.layout] if item.layout else []),
+                *item.words(batches),
+                *(item.words(ordered) or ["defaults"] * (gpus > 1)),
+            ]
+        )
         for gpus, item in zip(frame["gpus"], known, strict=True)
     ]
     frame = frame.with_columns(
@@ -170,3 +190,10 @@ def _with_labels(frame: pl.DataFrame, settings: dict[str, Settings], axes: tuple
     )
     batch = pl.format("{}, batch {} per GPU", "label", "batch_per_gpu")
     return frame.with_columns(label=pl.when(pl.col("label").is_duplicated()).then(batch).otherwise("label"))
+
+
+def _layout_words(known: list[Settings], axes: tuple[str, ...], held: str) -> list[list[str]]:
+    """What tells the curves of a sweep apart by where their workers are: the held count and the placement."""
+    several = len({item.flat.get(held) for item in known} - {None}) > 1
+    paths = [*([held] if several else []), *(["placement"] if "placement" in axes else [])]
+    return [[in_words(path, item.flat[path]) for path in paths if path in item.flat] for item in known]

@@ -25,6 +25,7 @@ from rtxscale.analysis.headline import headline
 from rtxscale.analysis.interpret import Measured, interpreted
 from rtxscale.analysis.remarks import Evidence, remarks
 from rtxscale.analysis.script_code import code_remarks
+from rtxscale.results.outcomes import SIMULATED
 from rtxscale.results.read import Run
 from rtxscale.spec.declare import Price
 
@@ -93,9 +94,11 @@ def _compared(found: Measured, settled: pl.DataFrame, confirming: pl.DataFrame, 
         drift=drift,
         axes=found.axes,
     )
+    devices = set(found.counted["device"].drop_nulls())
+    simulated = "Simulated, not measured: " if SIMULATED in devices else ""
     return Conclusions(
-        headline=headline(cells.frame, efficiency, best, confirmed, bandwidth, outcomes),
-        device="cpu" if set(found.counted["device"].drop_nulls()) == {"cpu"} else "cuda",
+        headline=simulated + headline(cells.frame, efficiency, best, confirmed, bandwidth, outcomes),
+        device=devices.pop() if devices in ({"cpu"}, {SIMULATED}) else "cuda",
         remarks=(
             *code_remarks(found.counted, found.attestation),
             *confirmation_remarks(confirming, confirmed, best),

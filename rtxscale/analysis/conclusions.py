@@ -212,7 +212,11 @@ COST: dict[str, pl.DataType] = {
     "energy_per_work_j": pl.Float64(),  # J per unit of work, GPU-only, geometric mean over visits
     "energy_per_work_low": pl.Float64(),
     "energy_per_work_high": pl.Float64(),
-    "work_per_j": pl.Float64(),  # perf/W: work per second and watt
+    "work_per_j": pl.Float64(),  # perf/W: work per second and watt of the used GPUs alone
+    "wall_power_w": pl.Float64(),  # at the wall, beside GPU power and never added to it; null without a meter
+    "wall_energy_per_work_j": pl.Float64(),  # J at the wall per unit of work, geometric mean over visits
+    "wall_energy_per_work_low": pl.Float64(),
+    "wall_energy_per_work_high": pl.Float64(),
     "currency": pl.String(),
     "work_per_money": pl.Float64(),  # from a declared price only
     "work_per_money_low": pl.Float64(),
@@ -233,6 +237,45 @@ BANDWIDTH: dict[str, pl.DataType] = {
     "busbw_low": pl.Float64(),
     "busbw_high": pl.Float64(),
 }
+
+PLACEMENTS: dict[str, pl.DataType] = {
+    "gpus": pl.Int64(),
+    "placement": pl.String(),  # in words, such as "same root" or "2 nodes of 4"
+    "link_class": pl.String(),  # of the GPUs that were used; null where not known
+    "nodes": pl.Int64(),  # that were used
+    "reference": pl.String(),  # the placement whose GPUs are closest together
+    "reference_class": pl.String(),
+    "pairs": pl.Int64(),  # otherwise equal cells compared, in every visit
+    "pairs_left_out": pl.Int64(),
+    "sessions": pl.Int64(),
+    "ratio": pl.Float64(),  # throughput of placement / reference, geometric mean of pairs
+    "ratio_low": pl.Float64(),
+    "ratio_high": pl.Float64(),
+    "penalty": pl.Float64(),  # 1 - ratio
+    "p_holm": pl.Float64(),  # over the placements of a GPU count
+    "verdict": pl.String(),  # faster, slower, not separable, needs >= 2 visits
+}
+"""Placements of equal GPU counts against the closest one, closest first."""
+
+NODES: dict[str, pl.DataType] = {
+    "curve": pl.String(),
+    "series": pl.String(),
+    "is_default": pl.Boolean(),
+    "cell_id": pl.String(),
+    "gpus": pl.Int64(),
+    "nodes": pl.Int64(),
+    "gpus_per_node": pl.Int64(),
+    "node_cell_id": pl.String(),  # the cell on one node with as many GPUs as each node here
+    "efficiency": pl.Float64(),  # of all GPUs over one GPU: within times across
+    "within": pl.Float64(),  # of one node's GPUs over one GPU
+    "within_low": pl.Float64(),
+    "within_high": pl.Float64(),
+    "across": pl.Float64(),  # of all nodes over one node
+    "across_low": pl.Float64(),
+    "across_high": pl.Float64(),
+    "note": pl.String(),
+}
+"""Cells on several nodes: how much of the efficiency is lost in a node and how much between nodes."""
 
 FITS: dict[str, pl.DataType] = {
     "law": pl.String(),  # Karp-Flatt, Amdahl, USL (strong); Gustafson (weak); alpha-beta (collectives)
@@ -316,7 +359,7 @@ class Conclusions:
     headline: str
     """The answer in one sentence, with its interval, or what is missing for one."""
     device: str = "cuda"
-    """`cpu` where every counted trial ran on CPU workers: what counts of workers are called."""
+    """`cpu` where every counted trial ran on CPU workers, `simulated` where none ran: what workers are called."""
     remarks: tuple[str, ...] = field(default=())
     """What cannot be concluded and why; baselines used; suspicious results."""
     cells: pl.DataFrame
@@ -325,6 +368,8 @@ class Conclusions:
     confirmed: pl.DataFrame
     effects: pl.DataFrame
     bandwidth: pl.DataFrame
+    placements: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=PLACEMENTS))
+    nodes: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=NODES))
     fits: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=FITS))
     interactions: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=INTERACTIONS))
     objectives: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=OBJECTIVES))

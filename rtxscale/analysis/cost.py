@@ -2,6 +2,7 @@
 
 A list price is never assumed: without a declared price there is no cost. Power is that of the GPUs alone, so perf/W is
 GPU-only and electricity is a lower bound; the hour of a machine is billed whole, however many of its GPUs are used.
+Where a meter read the power at the wall, energy there per unit of work stands beside it, in columns of its own.
 Called by `analysis.interpret` and `analysis.objectives`.
 """
 
@@ -61,6 +62,11 @@ def energy_replicates(counted: pl.DataFrame) -> Replicates:
     return replicates(counted.with_columns(throughput_per_s=work_per_joule()))
 
 
+def wall_replicates(counted: pl.DataFrame) -> Replicates:
+    """Work per joule at the wall over the window, the same way; never mixed with the GPUs' own."""
+    return replicates(counted.with_columns(throughput_per_s=work_per_joule("wall_power_w")))
+
+
 def money_replicates(counted: pl.DataFrame, billing: Billing) -> Replicates:
     """Work per unit of money; where electricity is billed, trials without power are left out."""
     throughput, power = pl.col("throughput_per_s"), pl.col("power_w")
@@ -69,9 +75,9 @@ def money_replicates(counted: pl.DataFrame, billing: Billing) -> Replicates:
     return replicates(counted.with_columns(throughput_per_s=throughput / per_second))
 
 
-def work_per_joule() -> pl.Expr:
+def work_per_joule(power_column: str = "power_w") -> pl.Expr:
     """Throughput over power; null where either is missing or not positive."""
-    throughput, power = pl.col("throughput_per_s"), pl.col("power_w")
+    throughput, power = pl.col("throughput_per_s"), pl.col(power_column)
     return pl.when(power.is_finite() & (power > 0)).then(throughput / power)
 
 
@@ -82,6 +88,9 @@ def cost_table(cells: pl.DataFrame, counted: pl.DataFrame, billing: Billing | No
         return empty(COST)
     rows = rows.with_columns(unit=pl.col("work_unit").fill_null("unit"))
     rows = _with_interval(rows, energy_replicates(counted), "work_per_j")
+    rows = _with_interval(rows, wall_replicates(counted), "work_per_wall_j")
+    wall = counted.group_by("cell_id").agg(pl.col("wall_power_w").mean())
+    rows = rows.join(wall, on="cell_id", how="left", maintain_order="left")
     if billing is not None:
         rows = _with_interval(rows, money_replicates(counted, billing), "work_per_money")
         rows = rows.with_columns(currency=pl.lit(billing.currency))
@@ -97,6 +106,9 @@ def cost_table(cells: pl.DataFrame, counted: pl.DataFrame, billing: Billing | No
         energy_per_work_j=1 / pl.col("work_per_j"),
         energy_per_work_low=1 / pl.col("work_per_j_high"),
         energy_per_work_high=1 / pl.col("work_per_j_low"),
+        wall_energy_per_work_j=1 / pl.col("work_per_wall_j"),
+        wall_energy_per_work_low=1 / pl.col("work_per_wall_j_high"),
+        wall_energy_per_work_high=1 / pl.col("work_per_wall_j_low"),
         note=pl.concat_str(notes, separator="; ", ignore_nulls=True),
     )
     return shaped(rows, COST)

@@ -39,7 +39,7 @@ def effect_table(cells: CellTable, measured: Replicates, axes: Mapping[str, Sequ
         series("ratio_high", test.high),
         series("p_holm", holm_by(effects["gpus"].to_numpy(), test.p_value)),
         sessions="visits",
-    ).with_columns(verdict=_verdict())
+    ).with_columns(verdict=verdict())
     return shaped(_ordered(effects, cells.axes, axes), EFFECTS)
 
 
@@ -89,7 +89,8 @@ def holm_by(family: np.ndarray, p_values: np.ndarray) -> np.ndarray:
     return adjusted
 
 
-def _verdict() -> pl.Expr:
+def verdict() -> pl.Expr:
+    """What `ratio` and `p_holm` say of a value against its reference."""
     significant = pl.col("p_holm") < SIGNIFICANT
     return (
         pl.when(pl.col("p_holm").is_null())

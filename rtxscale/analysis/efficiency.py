@@ -63,11 +63,11 @@ def _curve(cells: pl.DataFrame, curve: str) -> pl.DataFrame:
 
 def _with_base(points: pl.DataFrame) -> pl.DataFrame:
     """Each series' points, its base among them, beside the base's columns."""
-    group = ["rest", "constant"]
+    group = ["rest_alone", "constant"]
     preference = points.sort(["communication", "cell_id"]).sort("is_default", descending=True, maintain_order=True)
     single = preference.filter(pl.col("gpus") == 1).unique(group, keep="first", maintain_order=True)
     several = points.filter(pl.col("gpus") > 1)
-    own = [*group, "communication"]
+    own = [*group, "rest", "communication"]
     smallest = (
         several.join(single, on=group, how="anti")
         .sort("gpus", "cell_id")
@@ -80,9 +80,8 @@ def _with_base(points: pl.DataFrame) -> pl.DataFrame:
         pl.col("gpus").max().over(own) > pl.col("base_gpus")
     )
     named = by_single.select(*own, "series", "is_default").unique(own, keep="first", maintain_order=True)
-    bases = named.join(single.drop("series", "is_default", "communication"), on=group, how="inner").with_columns(
-        pl.col(name).alias(f"base_{name}") for name in columns
-    )
+    base = single.drop("series", "is_default", "communication", "rest")
+    bases = named.join(base, on=group, how="inner").with_columns(pl.col(name).alias(f"base_{name}") for name in columns)
     return pl.concat([by_single, by_own, bases.select(by_single.columns)])
 
 

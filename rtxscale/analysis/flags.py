@@ -13,6 +13,7 @@ from rtxscale.results.outcomes import Outcome
 
 LEAST_SHARES: dict[str, tuple[str, float]] = {
     "host_bound": ("host_bound_share", 0.1),
+    "input_bound": ("input_share", 0.1),
     "throttled": ("throttle_share", 0.01),
     "power_limited": ("power_cap_share", 0.1),
 }

@@ -27,9 +27,12 @@ from rtxscale.analysis.cost import billing_of, cost_table
 from rtxscale.analysis.fits import fit_table
 from rtxscale.analysis.interactions import interaction_table
 from rtxscale.analysis.mfu import mfu_table
+from rtxscale.analysis.nodes import node_table
 from rtxscale.analysis.objectives import objective_table
+from rtxscale.analysis.placement import placement_table
 from rtxscale.analysis.sanity import sanity_remarks, sanity_table
 from rtxscale.analysis.separation import separation_remarks
+from rtxscale.results.outcomes import SIMULATED
 from rtxscale.results.read import polars_schema
 from rtxscale.spec.declare import Price
 
@@ -74,6 +77,7 @@ def interpreted(conclusions: Conclusions, measured: Measured) -> Conclusions:
     return replace(
         conclusions,
         remarks=(
+            *simulation_remarks(measured.counted),
             *import_remarks(measured.counted),
             *conclusions.remarks,
             *budget_remarks(budget),
@@ -83,6 +87,8 @@ def interpreted(conclusions: Conclusions, measured: Measured) -> Conclusions:
         ),
         efficiency=with_equal_clocks(conclusions.efficiency, frame, measured.counted),
         fits=fits,
+        placements=placement_table(measured.cells, measured.replicates, measured.counted),
+        nodes=node_table(conclusions.efficiency, frame, measured.counted),
         interactions=interaction_table(measured.cells, measured.replicates, measured.axes),
         objectives=objective_table(frame, measured.counted, conclusions.best, billing),
         cost=cost_table(frame, measured.counted, billing, why_not),
@@ -94,9 +100,22 @@ def interpreted(conclusions: Conclusions, measured: Measured) -> Conclusions:
     )
 
 
+def simulation_remarks(counted: pl.DataFrame) -> tuple[str, ...]:
+    """That numbers come from a planted law, and from which."""
+    made_up = counted.filter(pl.col("source") == SIMULATED)
+    if not made_up.height:
+        return ()
+    many = "all" if made_up.height == counted.height else f"{made_up.height} of"
+    laws = "; ".join(name.removeprefix("simulated/") for name in made_up["workload"].unique().sort())
+    return (
+        f"Simulated, not measured: {many} {counted.height} trials, by a planted law ({laws}). They say what the tool "
+        "makes of such a law, and nothing of any machine.",
+    )
+
+
 def import_remarks(counted: pl.DataFrame) -> tuple[str, ...]:
     """Where imported rows are from: nothing here has seen them being measured."""
-    foreign = counted.filter(pl.col("source").is_not_null())
+    foreign = counted.filter(pl.col("source") != SIMULATED)
     if not foreign.height:
         return ()
     many = "all" if foreign.height == counted.height else f"{foreign.height} of"

@@ -23,8 +23,12 @@ FEW = 4
 
 
 def separation_remarks(cells: pl.DataFrame, measured: Replicates) -> tuple[str, ...]:
-    """For the largest GPU count of each curve: what it would take to tell the two fastest cells apart."""
-    return tuple(sentence for curve in BATCH_OF_CURVE for sentence in _of_curve(cells, measured, curve))
+    """For the largest GPU count of each curve: what it would take to tell the two fastest cells apart.
+
+    Two cells that are the fastest of both curves are spoken of once.
+    """
+    sentences = (sentence for curve in BATCH_OF_CURVE for sentence in _of_curve(cells, measured, curve))
+    return tuple(dict.fromkeys(sentences))
 
 
 def _of_curve(cells: pl.DataFrame, measured: Replicates, curve: str) -> Iterator[str]:

@@ -16,12 +16,18 @@ from rtxscale.spec.cell import Cell, as_text
 from rtxscale.spec.sweep import COMMUNICATION_AXES
 
 BATCH_AXES = ("workload.batch_per_gpu", "workload.global_batch")
-SIZE_AXES = ("gpus", *BATCH_AXES)
-UNCOMPARED = ("collectives.", "nccl.unsafe", "measure.loss_budget")
+LAYOUT_AXES = ("nodes", "gpus_per_node", "placement")
+"""Where the workers are; a cell of one GPU has none of them."""
+SIZE_AXES = ("gpus", *LAYOUT_AXES, *BATCH_AXES)
+"""Axes that have no effect of their own: counts and batches make the curve, layouts are compared in `placement`."""
+UNCOMPARED = ("collectives.", "nccl.unsafe", "measure.loss_budget", "target.")
 """Settings that do not change what the workload does: what is measured after it, the licence for unsafe protocols."""
 
 WORDS: dict[str, Callable[[str], str]] = {
     "gpus": lambda value: f"gpus {value}",
+    "nodes": lambda value: f"{value} node{'' if value == '1' else 's'}",
+    "gpus_per_node": lambda value: f"{value} per node",
+    "placement": lambda value: value.replace("_", " "),
     "nccl.algorithm": lambda value: value,
     "nccl.channels": lambda value: f"{value} channel" if value == "1" else f"{value} channels",
     "nccl.protocol": lambda value: f"protocol {value}",
@@ -39,12 +45,14 @@ WORDS: dict[str, Callable[[str], str]] = {
 class Settings:
     """One cell's settings. `communication` and `rest` are keys: equal text means equal settings.
 
-    `rest` is everything but the communication, the GPU count and the batch. `values` holds each axis; None where an
-    axis does not apply (the communication of one GPU).
+    `rest` is everything that a curve holds constant but the communication and the batch: with the layout's `held` count
+    and the placement, which `rest_alone`, the key of a 1-GPU base, goes without. `values` holds each axis; None where
+    an axis does not apply (the communication of one GPU).
     """
 
     communication: str
     rest: str
+    rest_alone: str
     is_default: bool
     values: Mapping[str, str | None]
     flat: Mapping[str, str] = field(default_factory=dict)
@@ -53,31 +61,67 @@ class Settings:
         """A key of all settings but these axes, GPU count and batch included."""
         return _key((path, value) for path, value in self.flat.items() if path not in axes)
 
+    @property
+    def layout(self) -> str:
+        """Nodes, workers on each and placement in words; empty where the cell says nothing of them.
+
+        >>> read_settings('{"gpus":4,"gpus_per_node":2,"nodes":2,"workload":{"kind":"collectives"}}', "a", ()).layout
+        '2 nodes of 2'
+        """
+        counts = f"{self.flat['nodes']} nodes of {self.flat['gpus_per_node']}" if "nodes" in self.flat else ""
+        counts = counts.replace("1 nodes", "1 node") if counts.startswith("1 ") else counts
+        placed = in_words("placement", self.flat["placement"]) if "placement" in self.flat else ""
+        return ", ".join(word for word in (counts, placed) if word)
+
     def words(self, axes: Iterable[str]) -> list[str]:
         """These axes in words; what is left to NCCL or DDP is not mentioned."""
         pairs = ((axis, self.values.get(axis)) for axis in axes)
         return [in_words(axis, value) for axis, value in pairs if value not in (None, "auto")]
 
 
-def read_settings(cell_json: str | None, cell_id: str, axes: Iterable[str]) -> Settings:
+def held_count(cells: Iterable[str | None], axes: Iterable[str]) -> str:
+    """Which count of the layout a curve holds constant: the one of fewer values, workers on each node if in doubt.
+
+    >>> held_count(['{"nodes":2,"gpus_per_node":2}', '{"nodes":2,"gpus_per_node":4}'], ["gpus_per_node"])
+    'nodes'
+    """
+    seen: dict[str, set[int]] = {"nodes": set(), "gpus_per_node": set()}
+    for text in cells:
+        try:
+            declared = json.loads(text or "")
+        except ValueError:
+            continue
+        for name, values in seen.items():
+            if isinstance(declared, dict) and declared.get(name) is not None:
+                values.add(declared[name])
+    both = {"nodes", "gpus_per_node"} <= set(axes)
+    return "nodes" if not both and len(seen["nodes"]) < len(seen["gpus_per_node"]) else "gpus_per_node"
+
+
+def read_settings(cell_json: str | None, cell_id: str, axes: Iterable[str], held: str = "gpus_per_node") -> Settings:
     """Settings of one cell. One that cannot be read is comparable with nothing but itself."""
     try:
         declared = json.loads(cell_json or "")
         flat = dict(sorted(flatten(declared)))
         kind = declared["workload"]["kind"]
     except (ValueError, KeyError, TypeError, AttributeError):
-        return Settings(communication="", rest=cell_id, is_default=False, values=dict.fromkeys(axes))
+        nothing = dict.fromkeys(axes)
+        return Settings(communication="", rest=cell_id, rest_alone=cell_id, is_default=False, values=nothing)
     gpus = flat.get("gpus", "1")
     compared = {path: value for path, value in flat.items() if not path.startswith(UNCOMPARED)}
     communication = {path: value for path, value in compared.items() if is_communication(path)}
-    rest = {path: value for path, value in compared.items() if path not in communication and path not in SIZE_AXES}
+    alone = {path: value for path, value in compared.items() if path not in communication and path not in SIZE_AXES}
+    placed = {path: compared[path] for path in (held, "placement") if path in compared}
+    several = (is_communication, LAYOUT_AXES.__contains__)  # what one GPU has nothing of
     values = {
-        axis: flat.get(axis) or (None if gpus == "1" and is_communication(axis) else default_at(axis, kind))
+        axis: flat.get(axis)
+        or (None if gpus == "1" and any(needs(axis) for needs in several) else default_at(axis, kind))
         for axis in axes
     }
     return Settings(
         communication=_key(communication.items()),
-        rest=_key(rest.items()),
+        rest=_key((alone | placed).items()),
+        rest_alone=_key(alone.items()),
         is_default=not communication,
         values=values,
         flat=compared,

@@ -1,4 +1,4 @@
-"""A machine named in words, such as `4x RTX 5090`, as an inventory: for planning where one does not sit.
+"""Machines named in words, such as `4x RTX 5090` or `8 nodes of 4x RTX 5090`, as an inventory to plan for.
 
 Names are exact: an unknown card is refused with the nearest known ones, never taken for a neighbour. Nothing is looked
 at. Called by `cli`.
@@ -7,6 +7,7 @@ at. Called by `cli`.
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from rtxscale.devices.gpus import find_by_user_text, known_labels, nearest_names
 from rtxscale.devices.inventory import Gpu, Inventory, Node
@@ -15,18 +16,33 @@ from rtxscale.errors import BadInput
 GPUS = re.compile(r"\s*(?:(\d{1,4})\s*(?:x|×|\*)?\s+|(\d{1,4})\s*(?:x|×|\*)\s*)?(\S.*?)\s*", re.IGNORECASE)  # noqa: RUF001 - people paste the sign
 CPU = re.compile(r"\s*(?:(\d{1,4})\s*(?:x|×|\*)?\s*)?cpus?\s*", re.IGNORECASE)  # noqa: RUF001 - as above
 
+NODES = re.compile(r"\s*(\d{1,4})\s+nodes?\s+(?:of|with)\s+(\S.*)", re.IGNORECASE)
+
 CPU_CORES = 8
 CORES_PER_GPU = 8
 MOST = 1024
-EXAMPLES = '"4x RTX 5090", "2x RTX PRO 5000 72 GB" or "cpu"'
+EXAMPLES = '"4x RTX 5090", "2x RTX PRO 5000 72 GB", "8 nodes of 4x RTX 5090" or "cpu"'
 
 
 def assumed_inventory(text: str) -> Inventory:
-    """One node with the GPUs (or CPU cores) that the text names.
+    """Nodes with the GPUs (or CPU cores) that the text names, one where it says nothing of nodes.
 
     Raises:
-        BadInput: the card is not known by exactly this name, or the count is not 1 to 1024.
+        BadInput: the card is not known by exactly this name, or a count is not 1 to 1024.
     """
+    several = NODES.fullmatch(text)
+    if several is None:
+        return _one_node(text)
+    one = _one_node(several.group(2))
+    nodes = tuple(_renamed(one.nodes[0], f"assumed{place}") for place in range(_count(text, several.group(1), 1)))
+    return replace(one, nodes=nodes, notes=(f"{one.notes[0]}; {len(nodes)} such nodes",))
+
+
+def _renamed(node: Node, name: str) -> Node:
+    return replace(node, node_id=name, gpus=tuple(replace(gpu, uuid=f"GPU-{name}-{gpu.index}") for gpu in node.gpus))
+
+
+def _one_node(text: str) -> Inventory:
     cpu = CPU.fullmatch(text)
     if cpu:
         cores = _count(text, cpu.group(1), CPU_CORES)

@@ -15,7 +15,8 @@ from rtxscale.errors import PlanError
 from rtxscale.plan.estimate import estimate_cost
 from rtxscale.plan.expand import make_plan
 from rtxscale.plan.model import Plan, PlannedSession, PlannedTrial, SessionKey
-from rtxscale.plan.order import session_key
+from rtxscale.plan.order import place_of, session_key
+from rtxscale.plan.placement import Placer
 from rtxscale.results.outcomes import is_finished
 from rtxscale.spec.cell import Trial, content_id, trial_id_of
 from rtxscale.spec.sweep import Sweep
@@ -48,18 +49,19 @@ def confirmation_plan(
         raise ValueError("two pairs share a default cell")
     whole = make_plan(sweep, inventory)
     cells = {planned.trial.cell.cell_id: planned for planned in whole.trials}
+    placer = Placer(whole.pool.nodes, whole.device)
     sessions = tuple(
         session
         for visit in range(1, visits + 1)
         for pair in (pairs if visit % 2 else reversed(pairs))
-        for session in _visit(_known(cells, pair), whole.device, visit)
+        for session in _visit(_known(cells, pair), whole.device, visit, placer)
     )
     return replace(
         whole,
         sessions=sessions,
         dropped=(),
         notes=tuple(_notes(whole, pairs, visits, attempts or {})),
-        estimate=estimate_cost(sessions, inventory, whole.device),
+        estimate=estimate_cost(sessions, whole.pool, whole.device),
     )
 
 
@@ -74,7 +76,9 @@ def _known(cells: Mapping[str, PlannedTrial], pair: Pair) -> tuple[PlannedTrial,
     return cells[pair.selected], cells[pair.default]
 
 
-def _visit(pair: tuple[PlannedTrial, PlannedTrial], device: str, visit: int) -> Iterator[PlannedSession]:
+def _visit(
+    pair: tuple[PlannedTrial, PlannedTrial], device: str, visit: int, placer: Placer
+) -> Iterator[PlannedSession]:
     """The sessions of one pair in one visit."""
     first, second = pair if visit % 2 else pair[::-1]
     tag = "|".join(sorted(planned.trial.cell.cell_id for planned in pair))
@@ -82,12 +86,12 @@ def _visit(pair: tuple[PlannedTrial, PlannedTrial], device: str, visit: int) -> 
     key, other = (session_key(planned.trial.cell, 0, device) for planned in (first, second))
     if any(planned.trial.cell.isolation == "process" for planned in pair):
         for planned, own in ((a1, key), (b1, other), (b2, other), (a2, key)):
-            yield _session(replace(own, alone=planned.trial_id), tag, visit, (planned,))
+            yield _session(replace(own, alone=planned.trial_id), tag, visit, (planned,), placer)
     elif key == other:
-        yield _session(key, tag, visit, (a1, b1, b2, a2))
+        yield _session(key, tag, visit, (a1, b1, b2, a2), placer)
     else:
-        yield _session(key, tag, visit, (a1, a2))
-        yield _session(other, tag, visit, (b1, b2))
+        yield _session(key, tag, visit, (a1, a2), placer)
+        yield _session(other, tag, visit, (b1, b2), placer)
 
 
 def _trial(planned: PlannedTrial, visit: int, repeat: int) -> PlannedTrial:
@@ -100,10 +104,11 @@ def _trial(planned: PlannedTrial, visit: int, repeat: int) -> PlannedTrial:
     )
 
 
-def _session(key: SessionKey, tag: str, visit: int, trials: tuple[PlannedTrial, ...]) -> PlannedSession:
+def _session(key: SessionKey, tag: str, visit: int, trials: tuple[PlannedTrial, ...], placer: Placer) -> PlannedSession:
     """A session with a name that no session of the sweep has, nor another pair's."""
-    name = key.alone or content_id(f"{key!r}|{tag}")[:8]
-    return PlannedSession(session_id=f"c-g{key.gpus}-{name}-v{visit}", key=key, visit=visit, trials=trials)
+    name = f"c-g{key.gpus}-{key.alone or content_id(f'{key!r}|{tag}')[:8]}-v{visit}"
+    place = place_of(key, trials[0].trial.cell, placer)
+    return PlannedSession(session_id=name, key=key, placement=place, visit=visit, trials=trials)
 
 
 def _notes(whole: Plan, pairs: Sequence[Pair], visits: int, attempts: Mapping[str, list[str]]) -> Iterator[str]:

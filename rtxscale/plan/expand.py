@@ -13,9 +13,12 @@ from rtxscale.plan.estimate import estimate_cost
 from rtxscale.plan.model import Plan
 from rtxscale.plan.notes import plan_notes
 from rtxscale.plan.order import plan_sessions
+from rtxscale.plan.pools import matched_pool
 from rtxscale.plan.resolve import Cells, resolve_cells
 from rtxscale.plan.rules import site_of
+from rtxscale.plan.simulated import simulated_inventory
 from rtxscale.spec.sweep import Sweep
+from rtxscale.spec.workload import SimulatedWorkload
 
 
 def make_plan(sweep: Sweep, inventory: Inventory) -> Plan:
@@ -24,20 +27,25 @@ def make_plan(sweep: Sweep, inventory: Inventory) -> Plan:
     Raises:
         PlanError: the hardware is not what the sweep asks for, or no cell can run on it.
     """
-    device = choose_device(sweep, inventory)
-    cells = resolve_cells(sweep, site_of(inventory, device))
+    if isinstance(sweep.workload, SimulatedWorkload):
+        inventory = simulated_inventory(sweep.workload)  # whatever is here
+    pool = matched_pool(sweep.hardware, inventory)
+    device = choose_device(sweep, pool)
+    site = site_of(pool, device)
+    cells = resolve_cells(sweep, site)
     if not cells.cells:
-        raise PlanError(_nothing_left(cells, inventory))
-    sessions = plan_sessions(sweep, cells.cells, device, pool=len(inventory.gpus))
+        raise PlanError(_nothing_left(cells, pool))
+    sessions = plan_sessions(sweep, cells.cells, device, site.placer)
     return Plan(
         sweep=sweep,
         sweep_id=sweep.sweep_id,
+        pool=pool,
         device=device,
-        threads_per_worker=threads_per_worker(inventory, device, max(cell.gpus for cell in cells.cells.values())),
+        threads_per_worker=threads_per_worker(pool, device, max(cell.gpus for cell in cells.cells.values())),
         sessions=sessions,
         dropped=cells.dropped,
-        notes=plan_notes(sweep, cells, sessions, inventory, device),
-        estimate=estimate_cost(sessions, inventory, device),
+        notes=plan_notes(sweep, cells, sessions, pool, device),
+        estimate=estimate_cost(sessions, pool, device),
     )
 
 

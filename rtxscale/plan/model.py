@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from rtxscale.devices.inventory import Inventory
 from rtxscale.spec.cell import Trial
 from rtxscale.spec.sweep import Sweep
 
@@ -31,8 +32,35 @@ class SessionKey:
     workload: tuple[str, ...]
     p2p: str
     compile: str
+    layout: str = ""
+    """Nodes, workers on each and placement, where a sweep says so; else empty."""
     alone: str = ""
     """Trial id under `isolation: process`, else empty."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Placement:
+    """Where a session's workers run.
+
+    `nodes` names the node of each worker, by rank; `gpu_uuids` their GPUs, node by node in PCI bus order (empty on
+    CPU); `visible` is `CUDA_VISIBLE_DEVICES` for all of them, None on CPU. `link_class` is one of
+    `spec.cell.LINK_CLASSES`, by the worst pair of GPUs; None for one worker, or where it is not known.
+    """
+
+    nodes: tuple[str, ...]
+    gpu_uuids: tuple[str, ...] = ()
+    visible: str | None = None
+    link_class: str | None = None
+
+    @property
+    def world(self) -> int:
+        """Number of workers."""
+        return len(self.nodes)
+
+    @property
+    def distinct_nodes(self) -> tuple[str, ...]:
+        """Nodes used, each once, in order."""
+        return tuple(dict.fromkeys(self.nodes))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,10 +74,11 @@ class PlannedTrial:
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedSession:
-    """One worker group and its trials, in the order they run."""
+    """One worker group, where its workers run on this machine, and its trials, in the order they run."""
 
     session_id: str
     key: SessionKey
+    placement: Placement = field(compare=False)
     visit: int
     trials: tuple[PlannedTrial, ...]
 
@@ -65,10 +94,14 @@ class Estimate:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """A sweep made ready for one inventory."""
+    """A sweep made ready for one inventory.
+
+    `pool` are the nodes of it that are used: in a mixed cluster those whose GPUs match.
+    """
 
     sweep: Sweep
     sweep_id: str
+    pool: Inventory
     device: str
     threads_per_worker: int
     """CPU threads of each worker; the same in every cell, so that a 1-worker baseline is fair."""

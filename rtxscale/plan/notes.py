@@ -36,13 +36,11 @@ def plan_notes(
         *baseline_notes(sweep, cells, device),
         *_method_notes(sweep, cells, device),
         *_drift_notes(sweep, sessions),
+        *_placement_notes(sessions),
     )
 
 
 def _machine_notes(sweep: Sweep, inventory: Inventory, device: str) -> Iterator[str]:
-    names = sorted({gpu.name for gpu in inventory.gpus})
-    if device == "cuda" and len(names) > 1:
-        yield f"different GPUs ({', '.join(names)}): a scaling figure over them compares models too"
     facts = [find_gpu(gpu.name, gpu.memory_mib) for gpu in inventory.gpus]
     without_p2p = [gpu.label for gpu in facts if gpu is not None and gpu.p2p_stock is False]
     if device == "cuda" and "disabled" in sweep.axes.get("nccl.p2p", ()) and without_p2p:
@@ -93,7 +91,7 @@ def _method_notes(sweep: Sweep, cells: Cells, device: str) -> Iterator[str]:
             yield f"measure profile quick: not publishable{share}"
         elif lacks := shortfalls(measure):
             yield f"measure profile {measure.profile} as spelled out is not publishable: {'; '.join(lacks)}{share}"
-    if device == "cuda" and arms(sweep):
+    if device == "cuda" and arms(sweep) and sweep.workload.kind != "simulated":
         yield from dict.fromkeys(filter(None, (energy_shortfall(measure) for measure in measures)))
 
 
@@ -111,6 +109,17 @@ def _drift_notes(sweep: Sweep, sessions: Sequence[PlannedSession]) -> Iterator[s
         yield f"no session has {WITH_TWO} trials or more: there are no sentinels"
     if sweep.order == "as_written" and several:
         yield "order as_written: drift within a session falls on the cells by their place; interleaved spreads it"
+
+
+def _placement_notes(sessions: Sequence[PlannedSession]) -> Iterator[str]:
+    """Placements that come down to the same GPUs here."""
+    layouts: dict[tuple[str, ...], dict[str, None]] = defaultdict(dict)
+    for session in sessions:
+        if session.placement.gpu_uuids:
+            layouts[session.placement.gpu_uuids].setdefault(session.key.layout or "packed")
+    for uuids, names in layouts.items():
+        if len(names) > 1:
+            yield f"placements {' and '.join(names)} of {len(uuids)} GPUs are the same GPUs here, measured once each"
 
 
 def baseline_notes(sweep: Sweep, cells: Cells, device: str) -> list[str]:

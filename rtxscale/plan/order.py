@@ -13,7 +13,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rtxscale.plan.model import PlannedSession, PlannedTrial, SessionKey
+from rtxscale.errors import PlanError
+from rtxscale.plan.model import Placement, PlannedSession, PlannedTrial, SessionKey
+from rtxscale.plan.placement import Placer
 from rtxscale.spec.cell import Cell, Ddp, Nccl, Stage, Trial, content_id, trial_id_of
 from rtxscale.spec.sweep import Sweep
 from rtxscale.spec.workload import CUDA_GRAPH_MODES
@@ -39,14 +41,14 @@ Groups = dict[tuple[SessionKey, bool], list[Entry]]
 """Cells by session key and by whether each of their trials stands alone; in the order of the grid."""
 
 
-def plan_sessions(sweep: Sweep, cells: Mapping[str, Cell], device: str, pool: int) -> tuple[PlannedSession, ...]:
-    """All sessions in the order they run; `pool` is the number of GPUs that a 1-GPU baseline is measured on."""
-    groups = _group(sweep, cells, device, pool)
+def plan_sessions(sweep: Sweep, cells: Mapping[str, Cell], device: str, placer: Placer) -> tuple[PlannedSession, ...]:
+    """All sessions in the order they run; `placer` says where, and on how many GPUs a 1-GPU baseline is measured."""
+    groups = _group(sweep, cells, device, placer.slots)
     keys = sorted(groups, key=repr_of_key)
     sessions: list[PlannedSession] = []
     for visit in range(1, sweep.visits + 1):
         for key, alone in keys if visit % 2 else reversed(keys):
-            sessions.extend(_visit(sweep, key, alone, groups[key, alone], visit))
+            sessions.extend(_visit(sweep, key, alone, groups[key, alone], visit, placer))
     return tuple(sessions)
 
 
@@ -71,6 +73,28 @@ def sentinel_places(trials: int) -> dict[int, int]:
     return {START: 0, MIDDLE: trials // 2, END: trials}
 
 
+def place_of(key: SessionKey, cell: Cell, placer: Placer) -> Placement:
+    """Where a session of this key runs.
+
+    Raises:
+        PlanError: the cell has no place here.
+    """
+    place = placer.slot(key.slot) if key.gpus == 1 else placer.of(cell)
+    if isinstance(place, str):
+        raise PlanError(f"cell {cell.cell_id} cannot run here: {place}")
+    return place
+
+
+def layout_of(cell: Cell) -> str:
+    """Nodes, workers on each and placement as one word; empty where a cell says nothing of them.
+
+    >>> layout_of(Cell.model_validate({"gpus": 4, "nodes": 2, "gpus_per_node": 2, "workload": {"kind": "collectives"}}))
+    '2x2'
+    """
+    counts = "" if cell.nodes is None else f"{cell.nodes}x{cell.gpus_per_node}"
+    return " ".join(word for word in (counts, cell.placement if cell.placement != "packed" else "") if word)
+
+
 def session_key(cell: Cell, slot: int, device: str) -> SessionKey:
     """What a trial of this cell needs of its process."""
     mode = getattr(cell.workload, "compile", "off")
@@ -81,36 +105,41 @@ def session_key(cell: Cell, slot: int, device: str) -> SessionKey:
         workload=cell.workload.identity,
         p2p=cell.nccl.p2p,
         compile=mode if device == "cuda" and mode in CUDA_GRAPH_MODES else "",
+        layout=layout_of(cell),
     )
 
 
 def repr_of_key(keyed: tuple[SessionKey, bool]) -> tuple[Any, ...]:
     """Sorting order of sessions in the first visit: baselines first, then by GPU count."""
     key, alone = keyed
-    return key.gpus, key.slot, key.workload, key.launcher, key.p2p, key.compile, alone
+    return key.gpus, key.layout, key.slot, key.workload, key.launcher, key.p2p, key.compile, alone
 
 
-def _group(sweep: Sweep, cells: Mapping[str, Cell], device: str, pool: int) -> Groups:
+def _group(sweep: Sweep, cells: Mapping[str, Cell], device: str, slots: int) -> Groups:
     groups: Groups = {}
     for canonical, cell in cells.items():
         entry = Entry(cell=cell, canonical=canonical, axes={path: cell.at(path) for path in sweep.axes})
-        for slot in range(pool if cell.gpus == 1 and device == "cuda" else 1):
+        for slot in range(slots if cell.gpus == 1 else 1):
             key = session_key(cell, slot, device)
             groups.setdefault((key, cell.isolation == "process"), []).append(entry)
     return groups
 
 
-def _visit(sweep: Sweep, key: SessionKey, alone: bool, entries: list[Entry], visit: int) -> Iterator[PlannedSession]:
+def _visit(
+    sweep: Sweep, key: SessionKey, alone: bool, entries: list[Entry], visit: int, placer: Placer
+) -> Iterator[PlannedSession]:
     session_id = _session_id(key, visit)
+    place = place_of(key, entries[0].cell, placer)
     trials = [_trial(entry, visit, repeat, key.slot) for entry, repeat in _sequence(sweep, session_id, entries)]
     if not alone:
         if sweep.sentinels == "auto":
             _insert_sentinels(trials, sweep, entries, visit, key.slot)
-        yield PlannedSession(session_id=session_id, key=key, visit=visit, trials=tuple(trials))
+        yield PlannedSession(session_id=session_id, key=key, placement=place, visit=visit, trials=tuple(trials))
         return
     for trial in trials:
         own = replace(key, alone=trial.trial_id)
-        yield PlannedSession(session_id=_session_id(own, visit), key=own, visit=visit, trials=(trial,))
+        own_id = _session_id(own, visit)
+        yield PlannedSession(session_id=own_id, key=own, placement=place, visit=visit, trials=(trial,))
 
 
 def _sequence(sweep: Sweep, session_id: str, entries: list[Entry]) -> list[tuple[Entry, int]]:

@@ -1,10 +1,11 @@
-"""Points of the grid made into cells: batch fields filled in, settings that do not apply set back to auto.
+"""Points of the grid made into cells: batches and nodes filled in, settings that do not apply set back to auto.
 
 Two points that come down to the same measurement become one cell here. Pure; called by `plan.expand`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +13,7 @@ from rtxscale.models.memory import SHARDED
 from rtxscale.plan.grid import Point, make_grid
 from rtxscale.plan.model import Dropped
 from rtxscale.plan.rules import Site, refusal, refusal_of_fields
-from rtxscale.spec.cell import Cell, make_cell
+from rtxscale.spec.cell import PER_CLASS, Cell, make_cell
 from rtxscale.spec.sweep import Sweep
 from rtxscale.spec.workload import CUDA_GRAPH_MODES, CollectivesWorkload
 
@@ -36,6 +37,8 @@ def resolve_cells(sweep: Sweep, site: Site) -> Cells:
     """Every cell of the sweep that can run on the site; the default cells are always among them."""
     grid = make_grid(sweep)
     base = {**sweep.base, "measure": sweep.measure}  # made once; an axis below puts a mapping in its place
+    if "gpus" not in sweep.model_fields_set and (sweep.nodes or sweep.gpus_per_node or "nodes" in sweep.axes):
+        base["gpus"] = None  # what it is comes from the other two
     cells: dict[Cell, None] = {}  # an ordered set: equal points, such as all those of one GPU, become one cell
     dropped: dict[tuple[Any, ...], Dropped] = {}
     _resolve_points(sweep, grid.points, base, site, cells, dropped)
@@ -57,13 +60,14 @@ def _resolve_points(
     for arm in arms(sweep) or ("",):
         unused = dict.fromkeys(path for name, path in CONSTANT.items() if arm and name != arm)
         for point in points:
-            outcome = resolve_cell(_put(base, {**point, **unused}), site)
-            if isinstance(outcome, Cell):
-                cells.setdefault(outcome)
-            else:
-                rule, reason = outcome
-                axes = {path: point.get(path, "auto") for path in sweep.axes}
-                dropped.setdefault((*axes.values(), reason), Dropped(axes=axes, rule=rule, reason=reason))
+            for fields in _of_each_class(with_nodes(_put(base, {**point, **unused})), site):
+                outcome = resolve_cell(fields, site)
+                if isinstance(outcome, Cell):
+                    cells.setdefault(outcome)
+                else:
+                    rule, reason = outcome
+                    axes = {path: point.get(path, "auto") for path in sweep.axes}
+                    dropped.setdefault((*axes.values(), reason), Dropped(axes=axes, rule=rule, reason=reason))
 
 
 def arms(sweep: Sweep) -> tuple[str, ...]:
@@ -81,11 +85,45 @@ def _put(base: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
     return fields
 
 
+def with_nodes(fields: dict[str, Any]) -> dict[str, Any]:
+    """The fields with the third of gpus, nodes and gpus_per_node, where two are given and it comes out even.
+
+    One worker is the baseline, which is on one node whatever the others are on.
+
+    >>> with_nodes({"gpus": 16, "nodes": 2, "gpus_per_node": None})
+    {'gpus': 16, 'nodes': 2, 'gpus_per_node': 8}
+    """
+    gpus, nodes, each = (fields[name] for name in ("gpus", "nodes", "gpus_per_node"))
+    if gpus is None:
+        gpus = (nodes or 1) * (each or 1)
+    if gpus == 1:
+        nodes = each = None
+    elif nodes is None and each is not None:
+        nodes = max(1, gpus // each)
+    elif each is None and nodes is not None:
+        each = max(1, gpus // nodes)
+    return {**fields, "gpus": gpus, "nodes": nodes, "gpus_per_node": each}
+
+
+def _of_each_class(fields: dict[str, Any], site: Site) -> Iterator[dict[str, Any]]:
+    """The fields, once for each class of links that the machine has where the placement is `by_class`."""
+    if fields["placement"] != PER_CLASS or fields["gpus"] == 1:
+        yield fields
+        return
+    classes = site.placer.classes(fields["gpus"], fields["nodes"], fields["gpus_per_node"])
+    for name in classes:
+        yield {**fields, "placement": name}
+    if not classes:
+        yield fields
+
+
 def resolve_cell(fields: dict[str, Any], site: Site) -> Cell | tuple[str, str]:
     """The cell, or the name and the reason of the rule that it breaks."""
-    refused = refusal_of_fields(fields["gpus"], fields["workload"], site)
+    refused = refusal_of_fields(fields, site)
     if refused is not None:
         return refused
+    if fields["placement"] == PER_CLASS and fields["gpus"] > 1:
+        return "there_is_such_a_place", f"placement by_class: {fields['gpus']} {site.unit} have no known class here"
     cell = make_cell(_applicable(fields, site))
     return refusal(cell, site) or cell
 
@@ -95,9 +133,11 @@ def _applicable(fields: dict[str, Any], site: Site) -> dict[str, Any]:
     workload, nccl = _with_batches(fields["workload"], fields["gpus"]), fields["nccl"]
     changes: dict[str, Any] = {"workload": workload}
     if fields["gpus"] == 1:
-        changes.update(ddp={}, collectives=None)
+        changes.update(ddp={}, collectives=None, nodes=None, gpus_per_node=None, placement="packed")
     if workload["kind"] == "collectives" or workload.get("parallel") in SHARDED:
         changes["ddp"] = {}
+    if workload["kind"] == "simulated":
+        changes["collectives"] = None
     if idle := _idle_fields(workload):
         changes["workload"] = {name: value for name, value in workload.items() if name not in idle}
     graphs = site.device == "cuda" and workload.get("compile") in CUDA_GRAPH_MODES
@@ -114,7 +154,9 @@ def _idle_fields(workload: dict[str, Any]) -> tuple[str, ...]:
     """Fields of the workload that another of its fields makes meaningless."""
     resharding = () if workload.get("parallel") == "fsdp" else ("reshard_after_forward",)
     adapters = ("lora_rank", "lora_alpha", "lora_targets") if workload.get("tuning") == "full" else ()
-    return resharding + adapters
+    resident = workload.get("data", "resident") == "resident"
+    loading = ("data_path", "loader_workers", "pin_memory") if resident else ()
+    return resharding + adapters + loading
 
 
 def _with_batches(workload: dict[str, Any], gpus: int) -> dict[str, Any]:

@@ -7,32 +7,46 @@ user reads.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from rtxscale.devices.gpus import find_gpu
 from rtxscale.devices.inventory import Inventory
 from rtxscale.models.memory import SHARDED
 from rtxscale.nccl import knobs as nccl
 from rtxscale.plan.feasibility import memory_shortage
+from rtxscale.plan.model import Placement
+from rtxscale.plan.placement import Placer
 from rtxscale.spec.cell import Cell
 from rtxscale.spec.method import contradictions
-from rtxscale.spec.workload import CUDA_GRAPH_MODES, LanguageWorkload, VisionWorkload
+from rtxscale.spec.workload import (
+    CUDA_GRAPH_MODES,
+    CollectivesWorkload,
+    LanguageWorkload,
+    ScriptWorkload,
+    SimulatedWorkload,
+    VisionWorkload,
+)
 
-HALF_PRECISIONS = ("fp16", "bf16")
+HALF_PRECISIONS = ("fp16", "bf16", "fp8")
+FLOAT8_CAPABILITY = (8, 9)
+"""Tensor cores multiply FP8 from Ada on (NVIDIA, CUDA C++ programming guide, compute capabilities)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Site:
-    """What the rules need to know about the machines: `workers` in all and on the largest node (GPUs, or CPUs).
+    """What the rules need to know about the machines: `workers` in all (GPUs, or CPUs), and who sits where.
 
     `memory_mib` is that of the smallest GPU, None on CPUs or where a GPU's is not known.
     """
 
     device: str
     workers: int
-    largest_node: int
+    placer: Placer = field(compare=False, repr=False)
     nccl_version: tuple[int, int, int] | None
     memory_mib: int | None = None
+    capability: tuple[int, int] | None = None
+    """Lowest compute capability of the GPUs; None where that of any is not known."""
 
     @property
     def unit(self) -> str:
@@ -49,10 +63,17 @@ def site_of(inventory: Inventory, device: str) -> Site:
     return Site(
         device=device,
         workers=sum(counts),
-        largest_node=max(counts, default=0),
+        placer=Placer(inventory.nodes, device),
         nccl_version=oldest,
         memory_mib=_smallest_memory(inventory) if device == "cuda" else None,
+        capability=_lowest_capability(inventory) if device == "cuda" else None,
     )
+
+
+def _lowest_capability(inventory: Inventory) -> tuple[int, int] | None:
+    facts = [find_gpu(gpu.name, gpu.memory_mib) for gpu in inventory.gpus]
+    known = [found.compute_capability for found in facts if found is not None]
+    return min(known) if known and len(known) == len(facts) else None
 
 
 def _smallest_memory(inventory: Inventory) -> int | None:
@@ -72,11 +93,34 @@ def undivided_batch(workload: dict[str, Any], gpus: int) -> str | None:
     return f"a global batch of {batch} does not divide by {gpus}" if batch is not None and batch % gpus else None
 
 
+def nodes_times_gpus_per_node(gpus: int, nodes: int | None, gpus_per_node: int | None) -> str | None:
+    """A cell's three counts agree."""
+    if nodes is None or gpus_per_node is None:
+        return None
+    return None if nodes * gpus_per_node == gpus else f"{nodes} nodes of {gpus_per_node} are not gpus {gpus}"
+
+
+def there_is_such_a_place(cell: Cell, site: Site) -> str | None:
+    """Nodes and GPUs have room for the workers, placed as asked."""
+    place = site.placer.of(cell)
+    return None if isinstance(place, Placement) else place
+
+
 def one_node_for_torchrun(cell: Cell, site: Site) -> str | None:
     """`torchrun --standalone` starts workers on one node only."""
-    if cell.launcher != "torchrun" or cell.gpus <= site.largest_node:
+    if cell.launcher != "torchrun":
         return None
-    return f"launcher torchrun stays on one node: {cell.gpus} {site.unit} asked for, {site.largest_node} on the largest"
+    place = site.placer.of(cell)
+    if not isinstance(place, Placement) or len(place.distinct_nodes) == 1:
+        return None
+    return f"launcher torchrun stays on one node: {cell.gpus} {site.unit} are on {len(place.distinct_nodes)} nodes"
+
+
+def a_simulation_starts_no_processes(cell: Cell, site: Site) -> str | None:
+    """There is nothing for torchrun to start."""
+    if cell.launcher != "torchrun" or cell.workload.kind != "simulated":
+        return None
+    return "workload simulated has no processes that torchrun could start; use launcher ray"
 
 
 def two_ranks_for_collectives(cell: Cell, site: Site) -> str | None:
@@ -87,10 +131,30 @@ def two_ranks_for_collectives(cell: Cell, site: Site) -> str | None:
 
 
 def precision_exists(cell: Cell, site: Site) -> str | None:
-    """TF32 is a format of NVIDIA's tensor cores."""
+    """TF32 and FP8 are formats of NVIDIA's tensor cores; FP4 is not trained in."""
+    precision = cell.workload.precision
+    if precision == "fp4":
+        return "precision fp4 is refused: no installed library vouches for training in it on this card; use fp8 or bf16"
+    if precision == "fp8":
+        return _float8_exists(cell, site)
     if site.device != "cpu" or cell.workload.precision != "tf32":
         return None
     return "precision tf32 does not exist on CPU; use fp32 or bf16"
+
+
+def _float8_exists(cell: Cell, site: Site) -> str | None:
+    """FP8 by torchao: on tensor cores that have it, of whole models whose every weight is trained."""
+    needs = "precision fp8 needs torchao >= 0.8 and a compute capability >= 8.9"
+    if site.device == "cpu":
+        return f"{needs}: there is no GPU; use fp32 or bf16"
+    if site.capability is not None and site.capability < FLOAT8_CAPABILITY:
+        return f"{needs}: the GPU has {site.capability[0]}.{site.capability[1]}; use bf16"
+    workload = cell.workload
+    if isinstance(workload, LanguageWorkload) and (workload.parallel in SHARDED or workload.tuning != "full"):
+        return (
+            f"precision fp8 with parallel {workload.parallel} and tuning {workload.tuning} is not supported; use bf16"
+        )
+    return None
 
 
 def whole_buckets_under_compile(cell: Cell, site: Site) -> str | None:
@@ -137,6 +201,21 @@ def graphs_keep_addresses(cell: Cell, site: Site) -> str | None:
     return f"{uses}, which accumulation does not allow; use compile default" if workload.accumulation > 1 else None
 
 
+def target_can_be_measured(cell: Cell, site: Site) -> str | None:
+    """Held-out samples come with data only, and classes with images only."""
+    if cell.target is None:
+        return None
+    metric, workload = cell.target.metric, cell.workload
+    data = getattr(workload, "data", "resident")
+    if isinstance(workload, CollectivesWorkload | ScriptWorkload | SimulatedWorkload):
+        return f"target {metric}: a workload of kind {workload.kind} trains no model of ours"
+    if metric != "loss" and data in ("resident", "synthetic"):
+        return f"target {metric}: data {data} has nothing held out; use the metric loss, or real data"
+    if metric == "top1" and not isinstance(workload, VisionWorkload):
+        return "target top1: only images have classes; use val_loss"
+    return None
+
+
 def fits_in_memory(cell: Cell, site: Site) -> str | None:
     """What the model of its memory says is clearly too large is not tried."""
     return None if site.memory_mib is None else memory_shortage(cell, site.memory_mib)
@@ -158,6 +237,8 @@ def nccl_allows(cell: Cell, site: Site) -> str | None:
 
 
 RULES_OF_CELLS: tuple[Callable[[Cell, Site], str | None], ...] = (
+    there_is_such_a_place,
+    a_simulation_starts_no_processes,
     one_node_for_torchrun,
     two_ranks_for_collectives,
     precision_exists,
@@ -166,18 +247,21 @@ RULES_OF_CELLS: tuple[Callable[[Cell, Site], str | None], ...] = (
     sharding_takes_precision,
     graphs_keep_addresses,
     criterion_can_hold,
+    target_can_be_measured,
     nccl_allows,
     fits_in_memory,
 )
 
 
-def refusal_of_fields(gpus: int, workload: dict[str, Any], site: Site) -> tuple[str, str] | None:
+def refusal_of_fields(fields: dict[str, Any], site: Site) -> tuple[str, str] | None:
     """Name and reason of the rule that a cell's plain fields break: what is asked before a cell is made of them."""
-    reason = too_few_workers(gpus, site)
-    if reason is not None:
-        return too_few_workers.__name__, reason
-    reason = undivided_batch(workload, gpus)
-    return None if reason is None else (undivided_batch.__name__, reason)
+    gpus = fields["gpus"]
+    reasons = {
+        nodes_times_gpus_per_node.__name__: nodes_times_gpus_per_node(gpus, fields["nodes"], fields["gpus_per_node"]),
+        too_few_workers.__name__: too_few_workers(gpus, site),
+        undivided_batch.__name__: undivided_batch(fields["workload"], gpus),
+    }
+    return next(((rule, reason) for rule, reason in reasons.items() if reason is not None), None)
 
 
 def refusal(cell: Cell, site: Site) -> tuple[str, str] | None:

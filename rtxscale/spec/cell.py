@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from functools import lru_cache
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field
 
@@ -20,6 +20,13 @@ Channels = Annotated[int, Field(ge=1, le=64)]
 Isolation = Literal["warm", "process"]
 Launcher = Literal["ray", "torchrun"]
 Stage = Literal["sweep", "sentinel", "confirm"]
+LinkClass = Literal["nvlink", "same_switch", "same_root", "same_numa", "cross_socket", "cross_node"]
+Placing = Literal["packed", "spread", "by_class"] | LinkClass
+
+LINK_CLASSES: tuple[LinkClass, ...] = get_args(LinkClass)
+"""How the GPUs of a trial hang together, by their worst pair, closest first."""
+PER_CLASS = "by_class"
+"""As a placement of a sweep: one cell for each class that the machine has; never that of a planned cell."""
 
 
 class Nccl(Section):
@@ -38,6 +45,19 @@ class Ddp(Section):
     bucket_mib: Literal["auto"] | PositiveFloat = Field(
         "auto", description="Gradient bucket cap in MiB (bucket_cap_mb); auto is DDP's own 25 with a first bucket of 1."
     )
+
+
+class Target(Section):
+    """How good a model is to become: each trial trains until it is, after its window, or until the time is over."""
+
+    metric: Literal["top1", "loss", "val_loss"] = Field(
+        description="top1: share of held-out images whose class is named first; val_loss: mean loss of held-out "
+        "samples; loss: mean training loss since it was looked at last."
+    )
+    value: PositiveFloat = Field(description="Reached at this value: from below for top1, from above for a loss.")
+    max_time_s: PositiveFloat = Field(600.0, description="Seconds of training after which it counts as not reached.")
+    every_steps: PositiveInt = Field(20, description="Steps from one look at the metric to the next.")
+    samples: PositiveInt = Field(1024, description="Held-out samples looked at, at most.")
 
 
 class Planted(Section):
@@ -128,11 +148,19 @@ class Cell(Section):
     """One point of the grid."""
 
     gpus: PositiveInt = Field(1, description="Workers: one GPU each, or one CPU worker each without GPUs.")
+    nodes: PositiveInt | None = Field(None, description="Machines, each with as many workers; else what is needed.")
+    gpus_per_node: PositiveInt | None = Field(None, description="Workers on each machine; times nodes it is gpus.")
+    placement: Placing = Field(
+        "packed",
+        description="packed: first GPUs of the fewest nodes; spread: as many nodes as there are; else the class of "
+        "links between the GPUs, or by_class for all that there are.",
+    )
     workload: Workload
     collectives: CollectivesProbe | None = Field(None, description="Collectives timed beside the workload.")
     nccl: Nccl = Nccl()
     ddp: Ddp = Ddp()
     measure: Measure = Measure()
+    target: Target | None = Field(None, description="What each trial trains on to after its window.")
     isolation: Isolation = Field("warm", description="warm: sessions serve many trials; process: a session a trial.")
     launcher: Launcher = Field("ray", description="Who starts the ranks: Ray Train or torchrun.")
     planted: Planted = Planted()
@@ -161,11 +189,11 @@ class Cell(Section):
 
 def make_cell(fields: dict[str, Any]) -> Cell:
     """A cell from plain data that a valid sweep gave; sections that many cells share are made once."""
-    made = {name: _section(name, _frozen(fields[name])) for name in SECTIONS if isinstance(fields[name], dict)}
+    made = {name: _section(name, _frozen(fields[name])) for name in SECTIONS if isinstance(fields.get(name), dict)}
     return Cell(**{**fields, **made})
 
 
-SECTIONS = ("workload", "collectives", "nccl", "ddp", "measure", "planted")
+SECTIONS = ("workload", "collectives", "nccl", "ddp", "measure", "target", "planted")
 
 
 @lru_cache(maxsize=1024)

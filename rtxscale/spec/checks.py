@@ -17,6 +17,7 @@ from rtxscale.spec.fields import KINDS, Field, axis_field, axis_paths, is_option
 from rtxscale.spec.method import contradictions
 from rtxscale.spec.phrases import alternatives, found_value, hint, nearest
 from rtxscale.spec.sweep import Sweep
+from rtxscale.spec.wall_power import FIELDS_OF, WallPower
 
 MAX_TRIALS = 100_000
 """Grid points times visits times repeats that a sweep may have: more is a slip, and would take months."""
@@ -33,8 +34,10 @@ def check_document(document: Document) -> None:
     check_exclude(document)
     check_study(document)
     check_script(document)
+    check_nodes(document)
     check_measure(document)
     check_hardware(document)
+    check_wall_power(document)
     check_size(document)
 
 
@@ -221,6 +224,37 @@ def check_script(document: Document) -> None:
     if varied and document.at((*place, "work_per_step")) is not None:
         expected = "what the code itself says of each step: a fixed number is wrong for all batches but one"
         document.report((*place, "work_per_step"), "one work_per_step for several batches", expected)
+
+
+def check_wall_power(document: Document) -> None:
+    """Each source of wall power has the fields that it needs, and none of another's."""
+    meter = document.at(("wall_power",))
+    source = meter.get("source") if isinstance(meter, dict) else None
+    if source not in FIELDS_OF:
+        return
+    needed, allowed = FIELDS_OF[source]
+    for name in needed:
+        if not meter.get(name):
+            document.report(("wall_power", name), "nothing", f"wall_power.{name}, which source: {source} needs")
+    for name in meter:
+        if name not in ("source", "period_s", *needed, *allowed) and name in WallPower.model_fields:
+            document.report(("wall_power", name), f"wall_power.{name}", f"a field that source: {source} has a use for")
+
+
+def check_nodes(document: Document) -> None:
+    """Two of gpus, nodes and gpus_per_node give the third; fixed ones agree; `plan.rules` looks at points of axes."""
+    names = ("gpus", "nodes", "gpus_per_node")
+    given = [name for name in names if document.at((name,)) is not None or document.at(("axes", name)) is not None]
+    shape = [name for name in given if name != "gpus"]
+    if len(given) == 1 and shape:
+        missing = alternatives([name for name in names if name not in given])
+        place: Path = (shape[0],) if document.at((shape[0],)) is not None else ("axes", shape[0])
+        expected = f"{missing} beside it, fixed or as an axis: two of the three give the third"
+        document.report(place, f"{shape[0]} alone", expected, line=_key_line(document, place))
+    gpus, nodes, each = (document.at((name,)) for name in names)
+    if all(type(number) is int and number > 0 for number in (gpus, nodes, each)) and gpus != nodes * each:
+        expected = f"gpus: {nodes * each}, or no gpus: it is nodes times gpus_per_node"
+        document.report(("gpus",), f"gpus: {gpus} with {nodes} nodes of {each}", expected)
 
 
 def _given(document: Document, name: str) -> bool:

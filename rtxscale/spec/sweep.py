@@ -9,8 +9,21 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from rtxscale.spec.cell import Cell, Ddp, Isolation, Launcher, Measure, Nccl, Planted, canonical_json, content_id
+from rtxscale.spec.cell import (
+    Cell,
+    Ddp,
+    Isolation,
+    Launcher,
+    Measure,
+    Nccl,
+    Placing,
+    Planted,
+    Target,
+    canonical_json,
+    content_id,
+)
 from rtxscale.spec.section import PositiveFloat, PositiveInt, Section, Several
+from rtxscale.spec.wall_power import WallPower
 from rtxscale.spec.workload import CollectivesProbe, Workload
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
@@ -18,7 +31,7 @@ Study = Literal["weak", "strong", "both"]
 Order = Literal["interleaved", "random", "as_written"]
 Scalar = bool | int | float | str
 
-NOT_MEASURED = {"question", "visits", "repeats", "max_hours", "sentinels"}
+NOT_MEASURED = {"question", "visits", "repeats", "max_hours", "sentinels", "notify", "wall_power"}
 """Fields that do not change what a trial measures: another value is the same sweep."""
 
 COMMUNICATION_AXES = ("nccl.", "ddp.")
@@ -30,6 +43,20 @@ class Hardware(Section):
 
     device: Literal["auto", "cuda", "cpu"] = Field("auto", description="auto uses GPUs where there are some.")
     min_gpus: PositiveInt | None = Field(None, description="Refuse to start with fewer GPUs than this.")
+    gpu: str = Field(
+        "auto", min_length=1, max_length=200, description="Model to run on where nodes differ; auto: most GPUs alike."
+    )
+    mixed_generations: Literal["refuse", "allow"] = Field(
+        "refuse", description="GPUs of several generations in one node: refused, unless allowed here."
+    )
+
+
+class Notify(Section):
+    """Who is told when the sweep ends."""
+
+    command: Annotated[Several[Annotated[str, Field(min_length=1)]], Field(min_length=1, max_length=100)] = Field(
+        description="Program and its arguments, a list; run without a shell, told in RTXSCALE_* variables."
+    )
 
 
 class Sweep(Section):
@@ -43,9 +70,13 @@ class Sweep(Section):
     workload: Workload
     collectives: CollectivesProbe | None = None
     gpus: PositiveInt = 1
+    nodes: PositiveInt | None = None
+    gpus_per_node: PositiveInt | None = None
+    placement: Placing = "packed"
     nccl: Nccl = Nccl()
     ddp: Ddp = Ddp()
     measure: Measure = Measure()
+    target: Target | None = None
     isolation: Isolation = "warm"
     launcher: Launcher = "ray"
     planted: Planted = Planted()
@@ -61,6 +92,8 @@ class Sweep(Section):
     sentinels: Literal["auto", "off"] = Field(
         "auto", description="Trials of the default cell at start, middle and end of each session, to see it drift."
     )
+    notify: Notify | None = None
+    wall_power: WallPower | None = None
     hardware: Hardware = Hardware()
 
     @property

@@ -33,6 +33,21 @@ def test_energy_per_unit_of_work_is_power_over_throughput_with_an_interval_over_
     assert (row["work_per_money"], row["note"]) == (None, "no price was declared")
 
 
+def test_energy_at_the_wall_stands_beside_that_of_the_gpus_and_changes_nothing_of_it():
+    rows = visits(made_cell(2, 64), 100.0, 110.0, power_w=500.0)
+    alone = cost(concluded([dict(row) for row in rows]))
+    rows[0]["wall_power_w"], rows[1]["wall_power_w"] = 900.0, 940.0
+    row = cost(concluded(rows))
+    right = geometric_mean_interval(log_moments([900 / 100, 940 / 110]))
+    found = [row[f"wall_energy_per_work_{name}"] for name in ("j", "low", "high")]
+    assert found == pytest.approx([float(value) for value in (right.estimate, right.low, right.high)])
+    assert row["wall_power_w"] == pytest.approx(920)
+    assert {name: row[name] for name in alone if "wall" not in name} == {
+        name: value for name, value in alone.items() if "wall" not in name
+    }
+    assert alone["wall_energy_per_work_j"] is None
+
+
 def test_without_power_there_is_no_energy_and_it_says_so():
     row = cost(concluded(visits(made_cell(2, 64), 100.0, 110.0)))
     assert row["energy_per_work_j"] is None

@@ -32,3 +32,13 @@ def test_equal_cells_are_told_to_be_so():
 
 def test_one_visit_says_nothing():
     assert remarks([100.0], [101.0]) == []
+
+
+def test_the_same_cells_on_both_curves_are_spoken_of_once():
+    """A cell of two workers ends the weak and the strong curve alike when both hold its batch."""
+    cells = [made_cell(1, 64), made_cell(1, 128), made_cell(2, 64), made_cell(2, 64, algorithm="ring")]
+    rates = ([60.0, 61.0], [62.0, 61.0], [100.0, 100.0], [102.02, 100.0])
+    rows = [row for cell, rate in zip(cells, rates, strict=True) for row in visits(cell, *rate, study="both")]
+    found = conclude_tables(trials_frame(rows), collectives_frame(), axes=AXES)
+    assert set(found.efficiency["curve"]) == {"weak", "strong"}
+    assert len([remark for remark in found.remarks if "would probably tell" in remark]) == 1

@@ -25,6 +25,14 @@ def test_a_count_and_a_name_make_a_node(text, count, name, memory_mib):
     assert {(gpu.name, gpu.memory_mib) for gpu in inventory.gpus} == {(name, memory_mib)}
 
 
+def test_nodes_of_one_kind():
+    inventory = assumed_inventory("8 nodes of 4x RTX 5090")
+    assert [len(node.gpus) for node in inventory.nodes] == [4] * 8
+    assert len({gpu.uuid for gpu in inventory.gpus}) == 32
+    assert inventory.describe() == "32x NVIDIA GeForce RTX 5090 on 8 nodes"
+    assert [node.cpus for node in assumed_inventory("2 nodes with 3 cpus").nodes] == [3, 3]
+
+
 @pytest.mark.parametrize(("text", "cores"), [("cpu", 8), ("CPU", 8), ("2 cpus", 2), ("16x cpu", 16)])
 def test_a_machine_without_gpus(text, cores):
     inventory = assumed_inventory(text)

@@ -1,5 +1,7 @@
 """Which cells a plan holds, which it drops and why, and what it tells the user."""
 
+from dataclasses import replace
+
 import pytest
 from made_plans import VISION, cells, machine, node, plan, sweep
 
@@ -222,8 +224,9 @@ def test_modes_with_cuda_graphs_run_in_their_own_process_on_gpus_only():
 def test_cards_without_p2p_and_mixed_cards_are_told():
     axes = {"gpus": [2], "nccl.p2p": ["auto", "disabled"]}
     assert has_note(plan(axes, machine(2)), "RTX 5090 has no P2P with the stock driver")
-    mixed = Inventory(nodes=(node(1), node(1, name="NVIDIA H200", node_id="b")))
-    assert has_note(plan({"gpus": [1, 2]}, mixed), "different GPUs")
+    cards = (*node(1).gpus, *node(1, name="NVIDIA GeForce RTX 5080", node_id="b").gpus)
+    mixed = Inventory(nodes=(replace(node(1), gpus=tuple(replace(card, index=i) for i, card in enumerate(cards))),))
+    assert has_note(plan({"gpus": [1, 2]}, mixed), "different GPUs in a")
 
 
 def test_an_auto_axis_value_and_the_default_are_dropped_once():
