@@ -5,6 +5,7 @@
     │   ├── SpecError     a sweep file, with every problem at once
     │   └── PlanError     a sweep that this machine or cluster cannot run
     ├── ResultsError      a results directory that cannot be read or written
+    │   └── StorageOutage storage that has failed and may come back: a full disk, a server that is away
     └── RunError          the cluster, a session or the device machinery failed
 
 Each message says what was found, what was expected and what to do. The command line turns them into one line and an
@@ -60,6 +61,10 @@ class PlanError(BadInput):
 
 class ResultsError(RtxscaleError):
     """A results directory is not ours, is damaged, is newer, is locked or cannot be written."""
+
+
+class StorageOutage(ResultsError):  # noqa: N818  an event that a sweep waits out, and an error elsewhere
+    """The storage of results has failed in a way that may pass: the disk is full, or its server does not answer."""
 
 
 class RunError(RtxscaleError):

@@ -1,4 +1,4 @@
-"""Whether the code that a sweep names may run, and where it lies: not every sweep is one's own.
+"""Whether the code and commands that a sweep names may run, and where they lie: not every sweep is one's own.
 
 Looks at files only. Callers: `cli.sweep` and `cli.confirm` before anything starts, `cli.explain` for the directory.
 """
@@ -21,24 +21,33 @@ SUMS = "SHA256SUMS"
 """The checksums that every dossier holds beside its sweep."""
 
 AllowOption = Annotated[
-    bool, typer.Option("--allow-commands", help="Run the script of a sweep that lies in somebody's dossier.")
+    bool, typer.Option("--allow-commands", help="Run script, command and meter of a sweep in somebody's dossier.")
 ]
 
 
 def check_allowed(sweep: Sweep, directory: Path, *, allowed: bool) -> None:
-    """Let no script of an unpacked dossier run unless the user says so; `directory` is the sweep file's.
+    """Let no code of an unpacked dossier run unless the user says so; `directory` is the sweep file's.
 
     Raises:
         BadInput: it would.
     """
-    workload = sweep.workload
-    if workload.kind != "script" or allowed:
+    if allowed:
         return
-    for folder in dict.fromkeys((directory, directory / workload.directory)):
-        if (folder / SUMS).exists():
+    workload = sweep.workload
+    places: dict[str, Path] = {}
+    if sweep.notify is not None:
+        places[f"the notify command {sweep.notify.command[0]}"] = directory
+    if sweep.wall_power is not None and sweep.wall_power.asks_others:
+        named = " ".join(sweep.wall_power.command) or sweep.wall_power.address
+        places[f"the power meter {named}, which may be shown a password,"] = directory
+    if workload.kind == "script":
+        places |= {f"the script {workload.entry or workload.path}": directory / workload.directory}
+    for what, folder in places.items():
+        sums = next((place / SUMS for place in (directory, folder) if (place / SUMS).exists()), None)
+        if sums:
             raise BadInput(
-                f"found the script {workload.entry or workload.path} in a dossier ({folder / SUMS} is there): it would "
-                "run with all your rights; expected a sweep of your own: read the code, then use --allow-commands"
+                f"found {what} in a dossier ({sums} is there): it would run with all your rights; expected a sweep of "
+                "your own: read the code, then use --allow-commands"
             )
 
 

@@ -15,6 +15,7 @@ import typer
 
 from rtxscale.cli.allowed import AllowOption, check_allowed, script_directory
 from rtxscale.cli.doctor import IgnoreOption, look_first
+from rtxscale.cli.notify import notified
 from rtxscale.cli.show import ResultsOption, RunArgument, open_run
 from rtxscale.cli.sweep import SIGNALS, exit_code, report_if_possible, summary
 from rtxscale.errors import ResultsError
@@ -78,6 +79,7 @@ def confirm(
         limit_minutes=limit_minutes,
         report=not no_report,
         examined=examined,
+        ignore=tuple(ignore or ()),
         directory=directory,
     )
     print(printable(str(opened.run_dir)), flush=True)
@@ -111,6 +113,7 @@ def measure(
     limit_minutes: float | None,
     report: bool,
     examined: tuple[dict[str, str], ...] = (),
+    ignore: tuple[str, ...] | None = None,
     directory: Path | None = None,
 ) -> int:
     """Run what is missing of the confirmation; returns the exit code.
@@ -127,19 +130,19 @@ def measure(
     settle(os.environ, Path.home())  # before Ray is imported
     from rtxscale.run.sweep import SweepRequest, execute
 
-    result = execute(
-        SweepRequest(
-            sweep=sweep,
-            sweep_text=run.sweep_text,
-            results_root=run.run_dir.parent,
-            run_dir=run.run_dir,
-            directory=directory,
-            plan=partial(confirmation_plan, pairs=pairs, visits=visits, attempts=run.attempts()),
-            address=os.environ.get("RAY_ADDRESS") or None,
-            limit_minutes=limit_minutes,
-            examined=examined,
-        )
+    request = SweepRequest(
+        sweep=sweep,
+        sweep_text=run.sweep_text,
+        results_root=run.run_dir.parent,
+        run_dir=run.run_dir,
+        directory=directory,
+        plan=partial(confirmation_plan, pairs=pairs, visits=visits, attempts=run.attempts()),
+        address=os.environ.get("RAY_ADDRESS") or None,
+        limit_minutes=limit_minutes,
+        examined=examined,
+        ignore=ignore,
     )
+    result = notified(sweep, lambda: execute(request), exit_code)
     for line in summary(result):
         print(line)
     if report and result.interrupted not in SIGNALS:

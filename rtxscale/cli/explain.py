@@ -15,6 +15,7 @@ import typer
 from rtxscale.cli.allowed import attested_directories
 from rtxscale.cli.show import ResultsOption, open_run
 from rtxscale.errors import BadInput, ResultsError
+from rtxscale.results.outcomes import SIMULATED
 
 if TYPE_CHECKING:
     import polars as pl
@@ -47,6 +48,10 @@ def explain(
     row = last_attempt(opened, trial)
     planned = planned_trial(row)
     attestation = seen(opened, row)
+    if row["source"] == SIMULATED:
+        print(printable("\n".join(summary(row, planned, attestation))))
+        print("\nSimulated: nothing ran, so there is no command that repeats it; the same sweep gives the same number.")
+        return
     device, threads, directory = row["device"] or "cuda", row["threads"] or 1, place_of_script(opened, attestation)
     command = explain_command(planned, device, threads, row["gpu_uuids"] or [], directory)
     print(printable("\n".join(summary(row, planned, attestation))))
@@ -168,7 +173,8 @@ def _facts(row: dict[str, Any], planned: Trial) -> Iterator[tuple[str, str]]:
     if row["throughput_per_s"] is not None:
         rate = f"{number(row['throughput_per_s'])} {throughput_unit(row['work_unit'])}"
         window = f"window {number(row['window_s'], 3)} s, {row['window_steps']} steps"
-        yield "measured", f"{rate}; {window}, after {number(row['warmup_s'], 3)} s of warm-up"
+        how = SIMULATED if row["source"] == SIMULATED else "measured"
+        yield how, f"{rate}; {window}, after {number(row['warmup_s'], 3)} s of warm-up"
     if row["device_names"]:
         yield "on", f"{row['gpus']} workers: {', '.join(row['device_names'])}"
     if row["threads"] is None:

@@ -107,4 +107,5 @@ def write_import(root: Path, imported: Imported, sweep: Sweep, source: str) -> P
     with RunWriter.open(root, sweep, text, fresh=True) as writer:
         writer.check_environment(identity)
         writer.commit(imported.tables)
+        writer.publish()
         return writer.run_dir

@@ -23,8 +23,11 @@ from rtxscale.cli import (
     doctor,
     dossier,
     explain,
+    fit,
+    grafana,
     import_results,
     plan,
+    record,
     report,
     runs,
     selftest,
@@ -145,7 +148,7 @@ def _options(
     pass
 
 
-running = (doctor, plan, sweep, confirm, status, watch, stop)
+running = (doctor, plan, fit, sweep, confirm, status, watch, stop, grafana, record)
 reading = (show, report, dossier, compare, import_results, explain, runs, selftest)
 for command in (*running, *reading):
     command.register(app)

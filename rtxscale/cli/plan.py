@@ -16,7 +16,7 @@ import typer
 
 if TYPE_CHECKING:
     from rtxscale.devices.inventory import Inventory
-    from rtxscale.plan.model import Plan
+    from rtxscale.plan.model import Placement, Plan
 
 WIDTH = 80
 SESSIONS_SHOWN = 16
@@ -46,10 +46,28 @@ def plan(
     loaded = load_sweep(sweep)
     inventory = _inventory_here() if assume is None else assumed_inventory(assume)
     made = make_plan(loaded.sweep, inventory)
+    if assume is None:
+        _look_at_data(made, sweep.absolute().parent)
     if as_json:
-        typer.echo(json.dumps(plan_json(made, inventory), indent=2))
+        typer.echo(json.dumps(plan_json(made, made.pool), indent=2))
     else:
-        typer.echo(printable("\n".join(plan_lines(made, inventory))))
+        typer.echo(printable("\n".join(plan_lines(made, made.pool))))
+
+
+def _look_at_data(made: Plan, directory: Path) -> None:
+    """Refuse data that cannot be trained on; another machine's are not looked at.
+
+    Raises:
+        BadInput: with everything that is wrong.
+    """
+    from rtxscale.errors import BadInput
+    from rtxscale.workloads.data_files import complaint
+
+    used = {id(planned.trial.cell.workload): planned.trial.cell.workload for planned in made.trials}
+    loaded = [workload for workload in used.values() if getattr(workload, "data", "resident") != "resident"]
+    wrong = dict.fromkeys(complaint(workload, directory) for workload in loaded)
+    if found := [text for text in wrong if text]:
+        raise BadInput("; ".join(found))
 
 
 def _inventory_here() -> Inventory:
@@ -65,8 +83,8 @@ def plan_json(plan: Plan, inventory: Inventory) -> dict[str, Any]:
 
     `sweep`: name, sweep_id, question, study. `device`, `hardware` (in words), `assumed`, `threads_per_worker`.
     `cells`, `trials`, `sentinels` (of the trials): counts. `sessions`, in the order they run: session_id, gpus, slot,
-    launcher, visit, and `trials`: trial_id, cell_id, stage, repeat, batch_per_gpu and global_batch (null without), axes
-    (dotted path -> value).
+    launcher, visit, nodes (of each worker, by rank), gpu_uuids, link_class, and `trials`: trial_id, cell_id, stage,
+    repeat, batch_per_gpu and global_batch (null without), axes (dotted path -> value).
     `dropped`: axes, rule, reason. `notes`. `estimate`: wall_s, energy_wh (null when unknown), basis.
     """
     from rtxscale.plan.order import count_sentinels
@@ -121,6 +139,9 @@ def _json_sessions(plan: Plan) -> Iterator[dict[str, Any]]:
             "slot": session.key.slot,
             "launcher": session.key.launcher,
             "visit": session.visit,
+            "nodes": list(session.placement.nodes),
+            "gpu_uuids": list(session.placement.gpu_uuids),
+            "link_class": session.placement.link_class,
             "trials": trials,
         }
 
@@ -168,13 +189,29 @@ def _trials(plan: Plan) -> str:
 
 def _session_table(plan: Plan) -> Iterator[str]:
     width = max(len(session.session_id) for session in plan.sessions)
-    yield f"{'session':<{width}}  visit  {'GPUs' if plan.device == 'cuda' else 'workers':>7}  trials"
+    placed = len(plan.pool.nodes) > 1 or any(session.key.layout for session in plan.sessions)
+    head = f"{'session':<{width}}  visit  {'GPUs' if plan.device == 'cuda' else 'workers':>7}  trials"
+    yield f"{head}  where" if placed else head
     for session in plan.sessions[:SESSIONS_SHOWN]:
-        yield f"{session.session_id:<{width}}  {session.visit:>5}  {session.key.gpus:>7}  {len(session.trials):>6}"
+        line = f"{session.session_id:<{width}}  {session.visit:>5}  {session.key.gpus:>7}  {len(session.trials):>6}"
+        yield f"{line}  {_where(session.placement)}" if placed else line
     rest = plan.sessions[SESSIONS_SHOWN:]
     if rest:
         trials = sum(len(session.trials) for session in rest)
         yield f"... and {counted(len(rest), 'more session')} with {counted(trials, 'trial')}"
+
+
+def _where(placement: Placement) -> str:
+    """Node or number of nodes, GPU indices on each, and how they are linked."""
+    nodes = placement.distinct_nodes
+    each = placement.world // len(nodes)
+    place = nodes[0] if len(nodes) == 1 else f"{len(nodes)} nodes of {each}"
+    indices = [int(index) for index in (placement.visible or "").split(",") if index]
+    in_a_row = len(indices) > 2 and indices == list(range(indices[0], indices[-1] + 1))
+    told = f"{indices[0]}-{indices[-1]}" if in_a_row else ",".join(map(str, indices))
+    gpus = f", GPU{'s' * (each > 1)} {told}" if indices else ""
+    links = (placement.link_class or "").replace("_", " ").removeprefix("cross node")
+    return f"{place}{gpus}, {links}" if links else f"{place}{gpus}"
 
 
 def _dropped_lines(plan: Plan) -> Iterator[str]:

@@ -14,6 +14,7 @@ import typer
 
 from rtxscale.cli.allowed import AllowOption, check_allowed
 from rtxscale.cli.doctor import IgnoreOption, look_first
+from rtxscale.cli.notify import notified
 
 if TYPE_CHECKING:
     from rtxscale.run.sweep import SweepResult
@@ -59,18 +60,18 @@ def sweep(
     settle(os.environ, Path.home())  # before Ray is imported
     from rtxscale.run.sweep import SweepRequest, execute
 
-    result = execute(
-        SweepRequest(
-            sweep=loaded.sweep,
-            sweep_text=loaded.text,
-            results_root=results_root(results),
-            address=os.environ.get("RAY_ADDRESS") or None,
-            fresh=fresh,
-            directory=directory,
-            limit_minutes=limit_minutes,
-            examined=examined,
-        )
+    request = SweepRequest(
+        sweep=loaded.sweep,
+        sweep_text=loaded.text,
+        results_root=results_root(results),
+        address=os.environ.get("RAY_ADDRESS") or None,
+        fresh=fresh,
+        directory=directory,
+        limit_minutes=limit_minutes,
+        examined=examined,
+        ignore=tuple(ignore or ()),
     )
+    result = notified(loaded.sweep, lambda: execute(request), exit_code)
     for line in summary(result):
         print(line)
     if not no_report and result.interrupted not in SIGNALS:
@@ -96,6 +97,11 @@ def summary(result: SweepResult) -> list[str]:
             f"{result.quarantined} trials in quarantine: their cells ended their workers twice in a row; "
             "`rtxscale show` has the reasons, --fresh tries again in a new run"
         )
+    if result.stranded:
+        lines.append(
+            f"{result.stranded} trials were not run: a node that they need was lost; the same command again runs them "
+            "when it is back"
+        )
     if result.interrupted:
         why = REASONS.get(result.interrupted, result.interrupted)
         lines.append(f"stopped by {why}; the same command again continues where it stopped")
@@ -112,14 +118,28 @@ def exit_code(result: SweepResult) -> int:
 
 def report_if_possible(run_dir: Path) -> None:
     """Show and report; a disk that has become full takes nothing away from what was measured."""
+    from rtxscale.errors import StorageOutage
+
     try:
         _report(run_dir)
+        _send(run_dir)
+    except StorageOutage as outage:
+        print(f"rtxscale: the report is on this host alone: {outage}", file=sys.stderr)
     except OSError as error:
         print(
             f"rtxscale: the report could not be written ({error.strerror or error}); the results are kept, and "
             f"`rtxscale report {run_dir}` writes it when there is room",
             file=sys.stderr,
         )
+
+
+def _send(run_dir: Path) -> None:
+    """Put the report into the object store that the results root stands for, if it does."""
+    from rtxscale.results.location import store_of
+    from rtxscale.results.mirror import send_report
+
+    if store := store_of(run_dir.parent):
+        send_report(store, run_dir)
 
 
 def _report(run_dir: Path) -> None:

@@ -32,6 +32,18 @@ class Block:
     input_s: Seconds
     host_bound: NDArray[np.bool_] | None
 
+    @property
+    def waited_s(self) -> float:
+        """Seconds in which the device may have waited for input: on GPUs only those of steps that were host-bound.
+
+        >>> waits, steps = np.array([0.25, 0.5]), np.array([1.0, 1.0])
+        >>> Block(step_s=steps, input_s=waits, host_bound=np.array([False, True])).waited_s
+        0.5
+        >>> Block(step_s=steps, input_s=waits, host_bound=None).waited_s
+        0.75
+        """
+        return float(self.input_s.sum() if self.host_bound is None else self.input_s[self.host_bound].sum())
+
 
 class Pending:
     """Steps that are enqueued; the device may still work on them."""

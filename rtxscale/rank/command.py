@@ -21,9 +21,10 @@ STANDALONE = ("--standalone", "--local-addr", "127.0.0.1")
 def rank_environment(cell: Cell, device: str, directory: str = "") -> dict[str, str]:
     """Variables that a rank process of this cell must start with; CPU ranks see no GPU.
 
-    `directory` is the sweep file's: a script's paths are relative to it.
+    `directory` is the sweep file's: paths of scripts and data are relative to it.
     """
-    place = {DIRECTORY_VARIABLE: directory} if cell.workload.kind == "script" and directory else {}
+    named = cell.workload.kind == "script" or bool(getattr(cell.workload, "data_path", ""))
+    place = {DIRECTORY_VARIABLE: directory} if named and directory else {}
     if device != "cuda":
         return {"CUDA_VISIBLE_DEVICES": "", **place}
     return {

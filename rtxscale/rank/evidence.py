@@ -35,13 +35,17 @@ class NcclLog:
         """What is written from now on belongs to the next trial."""
         self._offset = self._path.stat().st_size if self._path.exists() else 0
 
-    def facts(self) -> LogFacts:
-        """What NCCL has written since `begin`."""
+    def text(self) -> str:
+        """What NCCL has written since `begin`, as it is."""
         if not self._path.exists():
-            return LogFacts()
+            return ""
         with self._path.open("rb") as file:
             file.seek(self._offset)
-            return parse_log(file.read().decode(errors="replace"))
+            return file.read().decode(errors="replace")
+
+    def facts(self) -> LogFacts:
+        """What NCCL has written since `begin`, understood."""
+        return parse_log(self.text())
 
     def close(self) -> None:
         """Delete the file."""

@@ -14,6 +14,7 @@ import torch
 
 from rtxscale.rank.channel import Channel, Order, RankReport
 from rtxscale.rank.control import Failure, Stopped
+from rtxscale.rank.logs import failure_logs
 from rtxscale.rank.place import Place
 from rtxscale.rank.session import Session, open_session
 from rtxscale.rank.trial import run_trial
@@ -52,7 +53,9 @@ def _attempt(order: Order, session: Session) -> tuple[RankReport, Failure | None
     try:
         return run_trial(order, session), None
     except Stopped as stop:
-        return RankReport(rank=rank, outcome=stop.outcome, message=one_line(stop)), None
+        return RankReport(
+            rank=rank, outcome=stop.outcome, message=one_line(stop), tables=failure_logs(order, session)
+        ), None
     except Exception as error:
         logger.debug("trial %s failed", order.trial_id, exc_info=True)
         outcome, message = outcome_of(error), one_line(error)
@@ -61,7 +64,8 @@ def _attempt(order: Order, session: Session) -> tuple[RankReport, Failure | None
             facts = {"memory_peak_mib": taken.allocated_mib, "memory_reserved_mib": taken.reserved_mib}
             message = out_of_memory(message, taken)
         failure = Failure(rank, outcome, message)
-    return RankReport(rank=rank, outcome=failure.outcome, message=failure.message, facts=facts), failure
+        tables = failure_logs(order, session, error)
+    return RankReport(rank=rank, outcome=failure.outcome, message=message, facts=facts, tables=tables), failure
 
 
 @dataclass(frozen=True, kw_only=True)

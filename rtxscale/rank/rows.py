@@ -30,6 +30,7 @@ class Share:
     work: float | None = None
     step_s: Seconds | None = None
     host_bound_share: float | None = None
+    input_share: float | None = None
     loss: float | None = None
     memory_peak_mib: float | None = None
     memory_reserved_mib: float | None = None
@@ -82,6 +83,7 @@ def joint_facts(shares: Sequence[Share], window_s: float | None) -> dict[str, An
         "device_names": sorted({share.device_name for share in shares}),
         "gpu_uuids": [share.gpu_uuid for share in shares if share.gpu_uuid is not None],
         "host_bound_share": _mean(_known([share.host_bound_share for share in shares])),
+        "input_share": _mean(_known([share.input_share for share in shares])),
         "loss_last": _mean(_known([share.loss for share in shares])),
         "memory_peak_mib": max(_known([share.memory_peak_mib for share in shares]), default=None),
         "memory_reserved_mib": max(_known([share.memory_reserved_mib for share in shares]), default=None),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -23,7 +23,9 @@ from rtxscale.rank.apart import Arm, no_sync_arm
 from rtxscale.rank.channel import Order, RankReport
 from rtxscale.rank.communicator import communicator, knobs_of
 from rtxscale.rank.evidence import attest_buckets, attest_nccl, refuted
+from rtxscale.rank.logs import logs_table, nccl_lines
 from rtxscale.rank.session import Session
+from rtxscale.rank.target import seed_of, train_to_target
 from rtxscale.rank.warmup import Stepper, WarmUp, first_step, soak, warm_up, window_steps
 from rtxscale.results.outcomes import Outcome
 from rtxscale.spec.cell import Cell
@@ -33,6 +35,7 @@ from rtxscale.workloads.collectives import Request, Timing, time_collectives
 from rtxscale.workloads.delay import with_delay
 from rtxscale.workloads.protocol import Context, Running, work_of_latest
 from rtxscale.workloads.registry import IMPLEMENTATIONS
+from rtxscale.workloads.updates import skipped_steps
 
 MIB = 1024 * 1024
 
@@ -45,6 +48,7 @@ class Window:
     steps: int
     start_ns: int
     end_ns: int
+    skipped_steps: int | None = None
 
 
 def run_trial(order: Order, session: Session) -> RankReport:
@@ -64,7 +68,22 @@ def run_trial(order: Order, session: Session) -> RankReport:
         with closing(IMPLEMENTATIONS[cell.workload.kind].prepare(context)) as running:
             session.control.exchange(None)
             built_s = time.perf_counter() - started
-            return _measure(order, session, context, with_delay(running, cell.planted, context), built_s)
+            report = _measure(order, session, context, with_delay(running, cell.planted, context), built_s)
+        return _to_target(order, session, context, report)
+
+
+def _to_target(order: Order, session: Session, context: Context, report: RankReport) -> RankReport:
+    """The report with what the run to the target found, for the sweep's own trials that ended well."""
+    target = order.trial.cell.target
+    ended_well = session.control.exchange(report.outcome)[0] is Outcome.OK
+    if target is None or order.trial.stage != "sweep" or not ended_well:
+        return report
+    session.tidy()
+    seed = seed_of(order.trial)
+    with closing(IMPLEMENTATIONS[context.workload.kind].prepare(replace(context, seed=seed))) as running:
+        session.control.exchange(None)
+        approach = train_to_target(target, running, session)
+    return report if report.rank != 0 else replace(report, facts={**report.facts, **approach.facts(seed)})
 
 
 def _same_order(order: Order, session: Session) -> None:
@@ -109,6 +128,7 @@ def _measure(order: Order, session: Session, context: Context, running: Running,
     attested = _evidence(cell, session, running) if rank == 0 else ()
     arm = _arm(order, stepper, window)
     tables = {"steps": rows.steps_table(order, rank, stepper.phases)}
+    tables["logs"] = logs_table(order, rank, {"nccl": nccl_lines(session.log, rank)})
     if rank != 0:
         return RankReport(rank=rank, outcome=Outcome.OK, tables=tables)
     attested = attested if arm is None else (*attested, arm.attested)
@@ -149,13 +169,16 @@ def _window(stepper: Stepper, warm: WarmUp, cell: Cell, session: Session) -> Win
         torch.cuda.reset_peak_memory_stats(session.device)
     planned = window_steps(warm.step_s, cell.measure.resolved())
     steps = session.control.exchange(planned)[0]
+    skipped = skipped_steps(stepper.running)
     start_ns, start = time.time_ns(), time.perf_counter()
     pending = stepper.window(steps)
     pending.wait()
     session.control.exchange(None)
     seconds, end_ns = time.perf_counter() - start, time.time_ns()
     stepper.record("window", pending.block())
-    return Window(seconds=seconds, steps=steps, start_ns=start_ns, end_ns=end_ns)
+    if skipped is not None:
+        skipped = (skipped_steps(stepper.running) or 0) - skipped
+    return Window(seconds=seconds, steps=steps, start_ns=start_ns, end_ns=end_ns, skipped_steps=skipped)
 
 
 def _share(session: Session, running: Running, stepper: Stepper, window: Window | None) -> rows.Share:
@@ -168,6 +191,7 @@ def _share(session: Session, running: Running, stepper: Stepper, window: Window 
         block = stepper.phases[-1].block
         fields |= {"work": work_of_latest(running, window.steps), "step_s": block.step_s}
         fields["loss"] = running.loss()
+        fields["input_share"] = block.waited_s / window.seconds
         if block.host_bound is not None:
             fields["host_bound_share"] = float(block.host_bound.mean())
     return rows.Share(**fields)
@@ -249,6 +273,7 @@ def _window_facts(window: Window | None) -> dict[str, Any]:
     return {
         "window_s": window.seconds,
         "window_steps": window.steps,
+        "skipped_steps": window.skipped_steps,
         "window_start_ns": window.start_ns,
         "window_end_ns": window.end_ns,
     }

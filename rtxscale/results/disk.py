@@ -7,12 +7,13 @@ any two of them. No knowledge of runs or tables. Called by the other modules of 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import secrets
 import shutil
 from pathlib import Path
 
-from rtxscale.errors import ResultsError
+from rtxscale.errors import ResultsError, StorageOutage
 
 FILE_MODE = 0o600
 DIRECTORY_MODE = 0o700
@@ -20,6 +21,14 @@ MIN_FREE_MIB = 64
 """Less free space than this counts as a full disk, in MiB."""
 
 PROBE_BYTES = 4096
+OUTAGES = frozenset(
+    getattr(errno, name)
+    for name in (
+        *("ENOSPC", "EDQUOT", "EIO", "EREMOTEIO", "ESTALE", "ETIMEDOUT", "EHOSTDOWN", "EHOSTUNREACH"),
+        *("ENETDOWN", "ENETUNREACH", "ECONNREFUSED", "ECONNRESET", "ENOTCONN"),
+    )
+)
+"""What a full disk and a file server that is away answer with: somebody can mend it while a sweep waits."""
 
 
 def write_file(path: Path, data: bytes, *, exclusive: bool = True) -> None:
@@ -66,15 +75,25 @@ def remove_file(path: Path) -> None:
         path.unlink()
 
 
+def unwritable(path: Path, error: OSError) -> ResultsError:
+    """The error to raise for one that a disk gave while `path` was written; a `StorageOutage` if it may pass."""
+    kind = StorageOutage if error.errno in OUTAGES else ResultsError
+    return kind(
+        f"{error.filename or path}: found {error.strerror or error} while writing results; expected a disk that can be "
+        "written; what was committed before is kept; free the disk and run the sweep again"
+    )
+
+
 def check_space(path: Path) -> None:
     """See that the disk that holds `path` is not full.
 
     Raises:
-        ResultsError: less than `MIN_FREE_MIB` are free.
+        StorageOutage: less than `MIN_FREE_MIB` are free.
+        OSError: the disk does not answer.
     """
     free_mib = shutil.disk_usage(path).free / 2**20
     if free_mib < MIN_FREE_MIB:
-        raise ResultsError(
+        raise StorageOutage(
             f"{path}: found {free_mib:.0f} MiB free on its disk; expected at least {MIN_FREE_MIB} MiB; "
             "free some space or set RTXSCALE_RESULTS to another disk"
         )

@@ -75,8 +75,15 @@ def import_table(foreign: ForeignTable, mapping: ImportMapping, source: str) -> 
     notes += [f"columns not used: {', '.join(unused)}"] if unused else []
     trials = [row for _, row in made]
     cells = [cell for cell, _ in made]
+    try:
+        measured = table("trials", trials)
+    except (pa.ArrowInvalid, OverflowError) as error:
+        raise BadInput(
+            f"{foreign.file}: found a number too large to be kept ({' '.join(str(error).split())[:200]}); expected "
+            "whole numbers of at most 18 digits, and batches whose product with the GPUs is one"
+        ) from error
     return Imported(
-        tables={"trials": table("trials", trials), "environment": environment(source, {})},
+        tables={"trials": measured, "environment": environment(source, {})},
         axes=axes_of(cells, mapping.study),
         notes=tuple(notes),
     )

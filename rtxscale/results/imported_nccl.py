@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+import pyarrow as pa
+
 from rtxscale.errors import BadInput
 from rtxscale.nccl.nccl_tests import read_nccl_tests
 from rtxscale.nccl.nccl_tests_rows import NcclTests, Row
@@ -58,7 +60,13 @@ def import_nccl_tests(text: str, file: str, mapping: ImportMapping, source: str)
     rows = [row for row in found.rows if row.in_place is not None and row.size_bytes > 0]
     if not rows:
         raise BadInput(f"{file}: found no row with an in-place result; expected at least one")
-    return _tables(replace(found, rows=tuple(rows)), operation, ranks, mapping, source, len(found.rows) - len(rows))
+    try:
+        return _tables(replace(found, rows=tuple(rows)), operation, ranks, mapping, source, len(found.rows) - len(rows))
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, TypeError) as error:
+        raise BadInput(
+            f"{file}: found a value of another type ({' '.join(str(error).split())[:200]}); expected the file as "
+            "nccl-tests writes it"
+        ) from error
 
 
 def _tables(

@@ -1,20 +1,28 @@
 """Where runs live, how they are named and how a user names one.
 
 `<root>/<sweep name>-<sweep id>-<NN>/`; the root is `$RTXSCALE_RESULTS`, else `~/rtxscale-results`, never the working
-directory (under `ray job submit` that is a temporary copy). Reads only. Called by `results.write` and by `cli`.
+directory (under `ray job submit` that is a temporary copy). An object store, `s3://bucket/prefix`, is worked on through
+a root of its own on this host, which a file in it marks; what is asked for is fetched into it. Reads only, but for
+that. Called by `results.write` and by `cli`.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 from pathlib import Path
 
 from rtxscale.errors import BadInput
 from rtxscale.results.commit import COMMITS
+from rtxscale.results.disk import DIRECTORY_MODE, replace_file, unwritable
 from rtxscale.results.manifest import is_ours
+from rtxscale.results.mirror import fetch
+from rtxscale.results.object_store import ObjectStore, endpoint, is_url, open_store, parts_of
 
 ROOT_VARIABLE = "RTXSCALE_RESULTS"
+STORE_FILE = ".store"
+"""Marks a root that stands for an object store, and holds its address."""
 RUN_NAME = re.compile(r"(?P<name>.+)-(?P<sweep_id>[0-9a-f]{12})-(?P<number>\d{2,})")
 
 
@@ -22,9 +30,11 @@ def results_root(given: Path | None = None) -> Path:
     """Absolute path of the results root: `given`, else `$RTXSCALE_RESULTS`, else `~/rtxscale-results`.
 
     Raises:
-        BadInput: something is there that is not a directory; nothing there is fine.
+        BadInput: something is there that is not a directory, or no address of a store; nothing there is fine.
     """
     named = str(given) if given is not None else os.environ.get(ROOT_VARIABLE, "").strip()
+    if is_url(named):
+        return _root_of_store(named)
     root = (_expanded(named) if named else Path.home() / "rtxscale-results").absolute()
     if _is_there(root) and not _is_directory(root):
         raise BadInput(
@@ -32,6 +42,35 @@ def results_root(given: Path | None = None) -> Path:
             f"give another one with --results DIR or ${ROOT_VARIABLE}"
         )
     return root
+
+
+def store_of(root: Path) -> ObjectStore | None:
+    """The object store that a root stands for; None for an ordinary one.
+
+    Raises:
+        BadInput: its address or endpoint is of another form.
+    """
+    try:
+        url = (root / STORE_FILE).read_text().strip()
+    except OSError:
+        return None
+    return open_store(url)
+
+
+def fetch_newest(root: Path, sweep_id: str) -> None:
+    """Bring the newest run of a sweep from the store that the root stands for, if it does and holds one.
+
+    Raises:
+        ResultsError: the run there is damaged, or the store does not answer.
+        OSError: it cannot be written here.
+    """
+    store = store_of(root)
+    if store is None:
+        return
+    matches = [(RUN_NAME.fullmatch(name), name) for name in store.folders()]
+    ours = sorted((int(match["number"]), name) for match, name in matches if match and match["sweep_id"] == sweep_id)
+    if ours:
+        fetch(store, root / ours[-1][1])
 
 
 def run_name(sweep_name: str, sweep_id: str, number: int) -> str:
@@ -52,9 +91,16 @@ def runs_of_sweep(root: Path, sweep_id: str) -> list[tuple[int, Path]]:
 
 
 def list_runs(root: Path) -> list[Path]:
-    """All runs in the root, the one written to last first."""
+    """All runs in the root, the one written to last first; those of a store are fetched.
+
+    Raises:
+        ResultsError: a run there is damaged, or the store does not answer.
+    """
     if not root.is_dir():
         return []
+    if store := store_of(root):
+        for name in store.folders():
+            _fetch(store, root, name)
     runs = [path for path in root.iterdir() if RUN_NAME.fullmatch(path.name) and is_ours(path)]
     return sorted(runs, key=lambda path: (_last_written_ns(path), path.name), reverse=True)
 
@@ -70,6 +116,8 @@ def find_run(text: str, root: Path) -> Path:
         if not runs:
             raise BadInput(f"{root}: found no run; expected at least one; `rtxscale sweep SWEEP` makes one")
         return runs[0]
+    if store := store_of(root):
+        _fetch(store, root, text)
     for path in (_expanded(text), root / text):
         if _is_directory(path):
             return _marked(path.absolute())
@@ -77,6 +125,40 @@ def find_run(text: str, root: Path) -> Path:
         f"{text}: found neither a directory nor a run in {root}; expected a run directory, a run's name or `latest`; "
         "`rtxscale runs` lists them"
     )
+
+
+def _root_of_store(url: str) -> Path:
+    """The root on this host for a store: below the home directory, apart for each endpoint; made if missing.
+
+    Raises:
+        BadInput: it is no address, or the root cannot be made.
+    """
+    names = parts_of(url)
+    server = hashlib.sha256(endpoint(os.environ).encode()).hexdigest()[:8]
+    root = Path.home() / ".cache" / "rtxscale" / f"s3-{server}" / Path(*names)
+    try:
+        root.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
+        if not (root / STORE_FILE).exists():
+            replace_file(root / STORE_FILE, f"s3://{'/'.join(names)}\n".encode())
+    except OSError as error:
+        raise BadInput(
+            f"{root}: found {error.strerror}; expected to keep what {url} holds there while working"
+        ) from error
+    return root
+
+
+def _fetch(store: ObjectStore, root: Path, name: str) -> None:
+    """Bring one run; what is not named like one is nothing.
+
+    Raises:
+        ResultsError: it is damaged, the store does not answer, or nothing can be written here.
+    """
+    if not RUN_NAME.fullmatch(name) or "/" in name:
+        return
+    try:
+        fetch(store, root / name)
+    except OSError as error:
+        raise unwritable(root, error) from error
 
 
 def _marked(path: Path) -> Path:

@@ -20,7 +20,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from rtxscale.errors import ResultsError
-from rtxscale.results.disk import FILE_MODE, remove_file, write_file
+from rtxscale.results.disk import FILE_MODE, OUTAGES, remove_file, unwritable, write_file
 
 LOCK_FILE = "lock"
 """Its name in the directory of a run."""
@@ -77,14 +77,17 @@ def living_owner(path: Path) -> Lease | None:
     An owner on another host lives as long as its heartbeat is fresh by this host's clock.
     """
     try:
-        lease, beaten_s = _parse_lease(path.read_bytes()), path.stat().st_mtime
+        lease, beaten_s = parse_lease(path.read_bytes()), path.stat().st_mtime
     except OSError:
         return None
     if lease is None:
         return None
-    age_s = max(0.0, time.time() - beaten_s)
-    dead = is_dead(lease, own_lease(), flocked=False, age_s=age_s, process_start=_process_start(lease.pid))
-    return None if dead else lease
+    return None if owner_is_dead(lease, max(0.0, time.time() - beaten_s)) else lease
+
+
+def owner_is_dead(lease: Lease, age_s: float) -> bool:
+    """Whether the owner of a lease is gone, where there is no `flock`; its heartbeat is `age_s` seconds old."""
+    return is_dead(lease, own_lease(), flocked=False, age_s=age_s, process_start=_process_start(lease.pid))
 
 
 class RunLock:
@@ -123,11 +126,14 @@ class RunLock:
         """See that the lock is still ours.
 
         Raises:
+            StorageOutage: that cannot be told just now.
             ResultsError: another process took it over, or the file is gone.
         """
         try:
-            held = _parse_lease(self.path.read_bytes())
+            held = parse_lease(self.path.read_bytes())
         except OSError as error:
+            if error.errno in OUTAGES:
+                raise unwritable(self.path, error) from error
             raise ResultsError(f"{self.path}: found {error.strerror}; the run's lock file is gone") from error
         if held is None or held.token != self.lease.token:
             owner = held.describe() if held else "nobody"
@@ -152,7 +158,7 @@ class RunLock:
 
 def _refuse_if_held(path: Path, descriptor: int, here: Lease) -> None:
     flocked = _flock(path, descriptor)
-    lease = _parse_lease(os.pread(descriptor, LEASE_BYTES, 0))
+    lease = parse_lease(os.pread(descriptor, LEASE_BYTES, 0))
     if lease is None:
         return
     age_s = _age_s(path) if lease.host != here.host else 0.0
@@ -165,7 +171,7 @@ def _flock(path: Path, descriptor: int) -> bool:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        raise _held(path, _parse_lease(os.pread(descriptor, LEASE_BYTES, 0))) from None
+        raise _held(path, parse_lease(os.pread(descriptor, LEASE_BYTES, 0))) from None
     except OSError as error:
         if error.errno in NO_FLOCK:
             return False
@@ -187,7 +193,7 @@ def _write_lease(descriptor: int, lease: Lease) -> None:
     os.fsync(descriptor)
 
 
-def _parse_lease(data: bytes) -> Lease | None:
+def parse_lease(data: bytes) -> Lease | None:
     """The lease in the lock file; None when it is empty or was cut off while being written."""
     try:
         return Lease(**json.loads(data))

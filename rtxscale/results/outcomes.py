@@ -24,6 +24,9 @@ class Outcome(StrEnum):
     CANCELLED = "cancelled"
 
 
+SIMULATED = "simulated"
+"""Where a row is from, on which device, and a flag on it: nothing was measured, whatever its outcome."""
+
 FINAL = frozenset({Outcome.OK, Outcome.OOM, Outcome.DIVERGED, Outcome.NOT_HONOURED})
 RETRIED_ONCE = frozenset({Outcome.CRASHED, Outcome.HANG, Outcome.FOREIGN_PROCESS, Outcome.UNSTEADY})
 

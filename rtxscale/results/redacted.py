@@ -27,6 +27,8 @@ and words that other texts are full of."""
 IDS = frozenset({"trial_id", "cell_id", "sweep_id", "session_id", "environment_id"})
 """Hashes of ours: nobody's name is looked for in them."""
 IDENTIFIERS = frozenset({"node", "uuid", "gpu_uuids"})
+LARGE = frozenset({"steps", "telemetry", "logs"})
+"""Tables that may not fit into memory, and are redacted as they are read."""
 JSON_COLUMNS = frozenset({"cell_json", "axes_json"})
 VERSION = r"^[A-Za-z]?\d+(\.\d+)*([.+_-]?[0-9A-Za-z]+)*([.+-][0-9A-Za-z.+-]*)?$"
 COMMIT = r"^[0-9a-f]{7,64}$"
@@ -37,10 +39,16 @@ class RedactedRun(Run):
     """A run whose texts are redacted; `run_dir` is still where it lies and is for reading only."""
 
     redactor: Redactor = field(default_factory=Redactor)
+    kept: dict[str, pl.DataFrame] = field(default_factory=dict, compare=False, repr=False)
+    """Redacted tables of moderate size: whoever shows a run asks for them again and again."""
 
     def frame(self, name: str) -> pl.LazyFrame:
         """The committed rows of a table, every text redacted."""
-        return redacted_frame(super().frame(name), name, self.redactor)
+        if name in LARGE:
+            return redacted_frame(super().frame(name), name, self.redactor)
+        if name not in self.kept:
+            self.kept[name] = redacted_frame(super().frame(name), name, self.redactor).collect()
+        return self.kept[name].lazy()
 
 
 def redacted(run: Run, here: Names | None = None, texts: Iterable[str] = ()) -> RedactedRun:

@@ -45,7 +45,7 @@ IDENTITY = (
 TRIALS = (
     *IDENTITY,
     Column("run_id", "str", "", "name of the run directory", "run"),
-    Column("source", "str", "", "where an imported row is from; null: measured by rtxscale", "run"),
+    Column("source", "str", "", "where a row is from: imported or simulated; null: measured by rtxscale", "run"),
     Column("sweep_id", "str", "", "content hash of the sweep", "plan"),
     Column("cell_id", "str", "", "content hash of the cell", "plan"),
     Column("session_id", "str", "", "the warm worker group that served the trial", "run"),
@@ -61,6 +61,10 @@ TRIALS = (
     Column("workload", "str", "", "label of the workload", "plan"),
     Column("gpus", "int", "", "workers: GPUs, or CPU workers", "plan"),
     Column("nodes", "int", "", "machines the workers were on", "run"),
+    Column("node_names", "strs", "", "node of each worker, by rank", "run"),
+    Column("gpus_per_node", "int", "", "workers on each machine, where the sweep says so", "plan"),
+    Column("placement", "str", "", "asked: packed, spread or a class of links", "plan"),
+    Column("link_class", "str", "", "worst link between the used GPUs; null where not known", "run"),
     Column("device", "str", "", "cuda or cpu", "rank"),
     Column("threads", "int", "", "CPU threads of each worker; null where not recorded", "rank"),
     Column("device_names", "strs", "", "distinct GPU or CPU model names", "rank"),
@@ -127,14 +131,37 @@ TRIALS = (
         "rank",
         "mean",
     ),
+    Column(
+        "input_share", "float", "1", "share of the window in which the device may have waited for input", "rank", "mean"
+    ),
+    Column(
+        "skipped_steps",
+        "int",
+        "steps",
+        "steps of the window whose update gradient scaling skipped; null: none can",
+        "rank",
+    ),
     Column("loss_last", "float", "", "mean loss over ranks at the window's last step", "rank"),
+    Column("seed", "int", "", "seed of first weights and order of data in the run to a target", "rank"),
+    Column("target_reached", "bool", "", "the run to the target got there; null without a target", "rank"),
+    Column("target_value", "float", "", "the target's metric when it was looked at last", "rank"),
+    Column("target_steps", "int", "steps", "steps of the run to the target", "rank"),
+    Column("target_work", "float", "samples", "work of all ranks in it", "rank"),
+    Column("target_s", "float", "s", "its seconds of training, evaluation and compilation left out", "rank"),
+    Column("target_evaluation_s", "float", "s", "its seconds of evaluation", "rank", "sum"),
     Column("memory_peak_mib", "float", "MiB", "largest allocated GPU memory of any rank in the window", "rank", "max"),
     Column("memory_reserved_mib", "float", "MiB", "largest reserved GPU memory of any rank", "rank", "max"),
     Column("power_w", "float", "W", "mean power of the used GPUs together over the window", "run", "mean"),
     Column("energy_j", "float", "J", "energy of the used GPUs over the window", "run", "mean"),
     Column("energy_source", "str", "", "counter or integral", "run"),
     Column("energy_counter_j", "float", "J", "by the energy counter; null where there is none", "run", "mean"),
+    Column("energy_updates", "float", "", "steps of the slowest energy counter in the window", "run", "mean"),
     Column("energy_integral_j", "float", "J", "by integrating power samples; null with too few", "run", "mean"),
+    Column(
+        "wall_power_w", "float", "W", "mean power at the wall over the window, GPU power not taken off", "run", "mean"
+    ),
+    Column("wall_energy_j", "float", "J", "energy at the wall over the window", "run", "mean"),
+    Column("wall_source", "str", "", "ipmi, redfish, csv or command; null without a meter", "run"),
     Column("temperature_max_c", "float", "degC", "hottest used GPU in the window", "run", "max"),
     Column("sm_clock_mhz", "float", "MHz", "mean SM clock of the used GPUs in the window", "run", "mean"),
     Column(
@@ -171,13 +198,17 @@ TELEMETRY = (
     Column("attempt", "int", "", "its attempt", "run"),
     Column("session_id", "str", "", "session running at the time", "run"),
     Column("node", "str", "", "node id", "telemetry"),
-    Column("device", "str", "", "gpu or host", "telemetry"),
+    Column("device", "str", "", "gpu, host, or wall for a power meter", "telemetry"),
     Column("uuid", "str", "", "GPU UUID; null for the host", "telemetry"),
-    Column("t_ns", "int", "ns", "Unix time of the sample", "telemetry"),
+    Column("t_ns", "int", "ns", "Unix time of the sample by the driver's clock", "telemetry"),
     Column("monotonic_ns", "int", "ns", "monotonic time of the sample on its node", "telemetry"),
+    Column("clock_offset_s", "float", "s", "its node's clock minus the driver's, taken off `t_ns`", "run"),
+    Column("clock_error_s", "float", "s", "most that this offset can be wrong by", "run"),
     Column("power_w", "float", "W", "GPU power draw, instantaneous where exposed", "telemetry", "mean"),
     Column("power_average_w", "float", "W", "GPU power draw averaged by the driver over 1 s", "telemetry", "mean"),
+    Column("wall_power_w", "float", "W", "power at the wall, in rows of their own (device wall)", "run", "mean"),
     Column("energy_j", "float", "J", "total energy counter of the GPU", "telemetry", "last-first"),
+    Column("energy_update_s", "float", "s", "time between two steps of that counter, as seen at first", "telemetry"),
     Column("temperature_c", "float", "degC", "GPU core temperature", "telemetry", "max"),
     Column("memory_temperature_c", "float", "degC", "GPU memory temperature", "telemetry", "max"),
     Column("fan_percent", "float", "%", "fan speed", "telemetry", "mean"),
@@ -191,6 +222,15 @@ TELEMETRY = (
     Column("pcie_width", "int", "lanes", "current link width", "telemetry"),
     Column("pcie_rx_mb_s", "float", "MB/s", "PCIe receive throughput", "telemetry", "mean"),
     Column("pcie_tx_mb_s", "float", "MB/s", "PCIe transmit throughput", "telemetry", "mean"),
+    Column("pcie_replays", "int", "", "PCIe packets sent again, counted by the GPU", "telemetry", "last-first"),
+    Column("hotspot_temperature_c", "float", "degC", "hottest point of the GPU, where exposed", "telemetry", "max"),
+    Column(
+        "ecc_corrected", "int", "", "corrected memory errors since the driver was loaded", "telemetry", "last-first"
+    ),
+    Column("ecc_uncorrected", "int", "", "uncorrected memory errors since then", "telemetry", "last-first"),
+    Column("remapped_rows", "int", "", "memory rows replaced by spare ones, ever", "telemetry", "max"),
+    Column("xids", "ints", "", "Xid errors that the driver reported since the sample before", "telemetry"),
+    Column("processes", "int", "", "compute processes on the GPU", "telemetry", "max"),
 )
 
 BUCKETS = (
@@ -217,6 +257,15 @@ ENVIRONMENT = (
     Column("value", "str", "", "as read; unknown is written out", "run"),
 )
 
+LOGS = (
+    *IDENTITY,
+    Column("source", "str", "", "who wrote it: nccl, trace (of a failure) or driver (of the sweep)", "run"),
+    Column("rank", "int", "", "rank that wrote it; null for the driver of the sweep", "rank"),
+    Column("place", "int", "", "place among the lines of its writer, from 0", "rank"),
+    Column("line", "str", "", "one distinct line; ids, addresses and times of NCCL's are blanked", "rank"),
+    Column("count", "int", "", "how often it was written", "rank", "sum"),
+)
+
 TABLES: dict[str, tuple[Column, ...]] = {
     "trials": TRIALS,
     "steps": STEPS,
@@ -225,6 +274,7 @@ TABLES: dict[str, tuple[Column, ...]] = {
     "buckets": BUCKETS,
     "attestation": ATTESTATION,
     "environment": ENVIRONMENT,
+    "logs": LOGS,
 }
 
 

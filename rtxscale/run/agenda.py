@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -58,6 +58,11 @@ def remaining(plan: Plan, attempts: Mapping[str, list[str]]) -> list[Todo]:
     ]
 
 
+def needs(todo: Todo, nodes: Collection[str]) -> bool:
+    """Whether any worker of a trial's session runs on one of these nodes."""
+    return bool(set(todo.session.placement.nodes) & set(nodes))
+
+
 def kills_so_far(rows: Iterable[Mapping[str, Any]]) -> Counter[str]:
     """Cell id -> how often in a row it has ended its workers, from rows of the trials table in any order."""
     kills: Counter[str] = Counter()
@@ -84,6 +89,8 @@ class Agenda:
         self._kills = Counter(kills or {})
         self.given: dict[tuple[str, int], Todo] = {}
         self.quarantined: list[Todo] = []
+        self.stranded: list[Todo] = []
+        """Trials that need a node that was lost; they have no row."""
         self.stopped: str | None = None
         self._set_aside()
 
@@ -121,6 +128,13 @@ class Agenda:
         elif outcome not in SAYS_NOTHING:
             self._kills[cell_id] = 0
         return self._set_aside()
+
+    def lose(self, todo: Todo, nodes: Collection[str]) -> int:
+        """Set this trial and the waiting ones aside that need one of these nodes, which are lost; returns how many."""
+        gone = [todo, *(other for other in self._waiting if needs(other, nodes))]
+        self._waiting = [todo for todo in self._waiting if not needs(todo, nodes)]
+        self.stranded += gone
+        return len(gone)
 
     def stop(self, reason: str) -> None:
         """From now on there is no next trial; the first reason stays."""

@@ -1,5 +1,7 @@
 """Whether a running cluster asks for a token, found out before Ray is imported and fixes its mode for good.
 
+A cluster that asks for none is warned of: whoever reaches its ports can run code there.
+
 Ray itself never looks for a token when an address is given, retries a refused one for 20 s, and a token in use towards
 an open cluster breaks every actor. One plain call to the head node settles it. Caller: `cli.sweep`.
 """
@@ -7,16 +9,22 @@ an open cluster breaks every actor. One plain call to the head node settles it. 
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Mapping, MutableMapping
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 from rtxscale.errors import RunError
+from rtxscale.spec.printable import printable
 
 CALL = "/ray.rpc.NodeInfoGcsService/GetClusterId"
 """Ray's own first call to a head node; its request is empty."""
 TIMEOUT_S = 2.0
+OPEN_WARNING = (
+    "rtxscale: warning: found that the cluster at {address} asks for no token; expected one, since whoever reaches its "
+    "ports can run code there: `ray get-auth-token --generate`, then start it with RAY_AUTH_MODE=token"
+)
 
 
 class Answer(StrEnum):
@@ -31,6 +39,8 @@ class Answer(StrEnum):
 def settle(environment: MutableMapping[str, str], home: Path) -> None:
     """Set `RAY_AUTH_MODE` to what the cluster at `RAY_ADDRESS` needs; what the user or a job has set stays.
 
+    An open cluster is a warning on stderr.
+
     Raises:
         RunError: the cluster asks for a token, and there is none or another.
     """
@@ -38,6 +48,8 @@ def settle(environment: MutableMapping[str, str], home: Path) -> None:
     if not address or environment.get("RAY_AUTH_MODE"):
         return
     answer = ask(address, None)
+    if answer is Answer.OPEN:
+        print(OPEN_WARNING.format(address=printable(address)), file=sys.stderr)
     if answer is not Answer.REFUSED:
         return
     token = find_token(environment, home)

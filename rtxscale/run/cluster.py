@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from rtxscale.errors import RunError
+from rtxscale.run.nodes import beside_driver
 from rtxscale.run.processes import kill, started_with
 from rtxscale.run.ray_setup import ray
 
@@ -159,7 +160,7 @@ def _groups_of_their_own() -> Iterator[None]:
 
 def _joined(address: str, scratch: Path, metadata: dict[str, str], say: Callable[[str], None]) -> Iterator[Connection]:
     """An existing cluster, joined while the generator is suspended."""
-    _join(address, metadata)
+    join(address, metadata)
     try:
         turn = _wait_for_turn(metadata.get("rtxscale_run", ""), say)
         yield Connection(ours=False, scratch=scratch)
@@ -174,7 +175,7 @@ def states_at(address: str) -> list[tuple[str, Any]]:
     Raises:
         RunError: no cluster there, or it refuses us.
     """
-    _join(address, {})
+    join(address, {})
     try:
         names = _hubs()
         hubs: list[Any] = [ray.get_actor(name, namespace=NAMESPACE) for name in names]
@@ -189,7 +190,7 @@ def states_at(address: str) -> list[tuple[str, Any]]:
     return [(name.removeprefix(HUB_PREFIX), state) for name, state in zip(names, states, strict=True)]
 
 
-def _join(address: str, metadata: dict[str, str]) -> None:
+def join(address: str, metadata: dict[str, str]) -> None:
     """Connect to a cluster that runs already.
 
     Raises:
@@ -287,12 +288,14 @@ class Turn:
 def _wait_for_turn(run: str, say: Callable[[str], None]) -> Any:
     """Wait until no other sweep runs on this cluster; returns the turn, to be kept.
 
-    Ray lets only one actor have a name, so of two that wait one gets it.
+    Ray lets only one actor have a name, so of two that wait one gets it. On another node than the driver's it could be
+    lost with that node before it ran, and Ray would keep its name for good.
     """
     began, last = time.monotonic(), ""
     while True:
         with contextlib.suppress(ValueError, ray.exceptions.RayError):  # the name is taken, or its owner is just ending
-            turn: Any = ray.remote(Turn).options(name=TURN_NAME, num_cpus=0, max_restarts=0).remote(run)
+            options = {"name": TURN_NAME, "num_cpus": 0, "max_restarts": 0, "scheduling_strategy": beside_driver()}
+            turn: Any = ray.remote(Turn).options(**options).remote(run)
             ray.get(turn.holder.remote())
             return turn
         holder = _holder_of_turn()

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 
 import pyarrow as pa
 
+from rtxscale.devices.inventory import Inventory
 from rtxscale.doctor.finding import SUBJECT as EXAMINED
 from rtxscale.results.schema import table
 from rtxscale.spec.cell import content_id
@@ -18,6 +19,8 @@ from rtxscale.spec.cell import content_id
 WORKERS = "workers"
 """Stands in for a node where a fact holds for every worker: their software is checked to be the same."""
 
+INVENTORY = "inventory"
+"""Subject of what each node has: said once more, in words, by the GPUs' own facts, so it is not hashed."""
 SHOWN = 5
 RECORDED_ONLY = frozenset({("host", "memory")})
 """Facts that are kept but not hashed: a virtual machine's memory can grow while it is used."""
@@ -31,6 +34,26 @@ def environment_rows(
     """All facts as rows of the `environment` table, without their id."""
     rows = [{"node": WORKERS, **fact} for fact in software]
     rows += [{"node": node, **fact} for node in sorted(hosts) for fact in hosts[node]]
+    return rows
+
+
+def inventory_rows(inventory: Inventory, pool: Inventory) -> list[dict[str, str]]:
+    """What each node has, how its GPUs hang together, and whether the sweep uses it.
+
+    `inventory` is the cluster's; a simulated sweep uses nodes of its own, which are not in it.
+    """
+    used = {node.node_id for node in pool.nodes}
+    rows = []
+    for node in dict.fromkeys((*inventory.nodes, *pool.nodes)):
+        places = {gpu.uuid: str(gpu.index) for gpu in node.gpus}
+        links = ", ".join(f"{places[link.a]}-{places[link.b]} {link.label}" for link in node.links)
+        facts = {
+            "GPUs": node.describe() if node.gpus else "none",
+            "CPU cores": str(node.cpus),
+            "links by GPU index": links or ("not applicable" if len(node.gpus) < 2 else "unknown"),
+            "pool": "used" if node.node_id in used else "left out",
+        }
+        rows += [{"node": node.node_id, "subject": INVENTORY, "name": name, "value": facts[name]} for name in facts]
     return rows
 
 
@@ -78,4 +101,4 @@ def unrecorded(recorded: Iterable[Mapping[str, str]], rows: Iterable[Mapping[str
 
 def _decides(subject: str, name: str) -> bool:
     """Whether a fact belongs to the environment's identity."""
-    return subject not in (PACKAGE, EXAMINED) and (subject, name) not in RECORDED_ONLY
+    return subject not in (PACKAGE, EXAMINED, INVENTORY) and (subject, name) not in RECORDED_ONLY

@@ -81,13 +81,19 @@ class Verdict:
 
 
 def judge(
-    end: TrialEnd, *, earlier: Sequence[str], first_of_session: bool, strangers: str = "", would_fit: str = ""
+    end: TrialEnd,
+    *,
+    earlier: Sequence[str],
+    first_of_session: bool,
+    strangers: str = "",
+    would_fit: str = "",
+    misplaced: str = "",
 ) -> Verdict:
     """Decide how a trial ended; `earlier` holds the outcomes of its earlier attempts.
 
     An out-of-memory error in a worker group that has already served a trial may be that trial's leftovers: it counts
     as crashed until a fresh group confirms it. `would_fit` is what to do about one. `strangers` says who else was on
-    the GPUs meanwhile.
+    the GPUs meanwhile, `misplaced` that the ranks were not on the GPUs that the plan has chosen.
     """
     outcome, message = _outcome(end)
     broken = outcome in ENDS_SESSION
@@ -100,6 +106,8 @@ def judge(
             Outcome.CRASHED,
             f"out of memory in a used process, to be confirmed in a fresh one: {message}",
         )
+    elif outcome is Outcome.OK and misplaced:
+        outcome, message = Outcome.NOT_HONOURED, misplaced
     over = broken or bool(end.silent) or end.death is not None
     return Verdict(
         outcome=outcome,
@@ -125,6 +133,7 @@ def deadline_s(cell: Cell, *, floor_s: float, known_s: float | None = None) -> f
     """
     measure = cell.measure.resolved()
     windows_s = (1 + measure.loss_budget) * (measure.window_s or 0.0)
+    windows_s += 0.0 if cell.target is None else cell.target.max_time_s
     expected = sum(value or 0.0 for value in (measure.soak_s, measure.warmup_max_s, windows_s))
     compiled = getattr(cell.workload, "compile", "off") != "off"
     timed = [part for part in (cell.collectives, cell.workload) if isinstance(part, TIMES_MESSAGES)]

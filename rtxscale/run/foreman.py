@@ -18,12 +18,12 @@ import pyarrow as pa
 from rtxscale.devices.inventory import Inventory
 from rtxscale.errors import ResultsError, RunError
 from rtxscale.plan.feasibility import what_would_fit
-from rtxscale.plan.model import Plan, PlannedSession
+from rtxscale.plan.model import Placement, Plan, PlannedSession
 from rtxscale.rank.channel import Order
 from rtxscale.results.outcomes import Outcome
 from rtxscale.results.schema import arrow_schema
 from rtxscale.results.write import RunWriter
-from rtxscale.run.agenda import Agenda, Todo
+from rtxscale.run.agenda import Agenda, Todo, needs
 from rtxscale.run.environment import (
     PACKAGE,
     differences,
@@ -35,14 +35,23 @@ from rtxscale.run.environment import (
 from rtxscale.run.failures import TrialEnd, Verdict, deadline_s, judge, turned_away
 from rtxscale.run.history import History
 from rtxscale.run.hub import Registered
-from rtxscale.run.placement import Placement
+from rtxscale.run.patience import COLD_S, Patience
 from rtxscale.run.pool import Pool
 from rtxscale.run.progress import Board
 from rtxscale.run.ray_setup import ray
 from rtxscale.run.session import Crew, Session, SessionFailed
 from rtxscale.run.signals import Interruption
 from rtxscale.run.start import new_session
-from rtxscale.run.trial_rows import Served, rank_tables, tag_telemetry, trial_row, trials_table
+from rtxscale.run.trial_rows import (
+    Served,
+    misplaced,
+    rank_tables,
+    tag_telemetry,
+    trial_row,
+    trials_table,
+    with_notes,
+    with_placement,
+)
 from rtxscale.spec.cell import Cell
 
 START_ATTEMPTS = 2
@@ -98,6 +107,7 @@ class Foreman:
         self._pending: dict[str, pa.Table] = {}
         self._history = History(site.writer.rows("trials"))
         uuids = [gpu.uuid for gpu in site.inventory.gpus] if site.plan.device == "cuda" else []
+        self._patience = Patience(site.board, site.interruption)
         self._pool = Pool(uuids, site.crew.watchers.occupancy, site.board.note, site.interruption)
         self.tally = Tally()
 
@@ -128,11 +138,12 @@ class Foreman:
         site = self._site
         if held_by := self._pool.held_by():
             return Outcome.CANCELLED if site.interruption.name else self._turn_away(todo, held_by)
-        live = self._session_for(todo)
+        live = None if self._is_stranded(todo) else self._session_for(todo)
         if live is None:
             return Outcome.CANCELLED
         order = Order(trial=todo.planned.trial, trial_id=todo.planned.trial_id, attempt=todo.attempt)
         site.board.trial_started(todo)
+        site.crew.watchers.show_trial(todo.planned.trial_id)
         started_ns = time.time_ns()
         known_s = self._history.longest_s(order.trial.cell)
         end = live.session.run(order, deadline_s(order.trial.cell, floor_s=site.deadline_floor_s, known_s=known_s))
@@ -144,6 +155,7 @@ class Foreman:
             first_of_session=live.served == 0,
             strangers=self._pool.visitors(),
             would_fit=self._would_fit(order.trial.cell, live.placement, end),
+            misplaced=misplaced(live.placement, end.reports),
         )
         row = self._commit(todo, live, end, verdict, (started_ns, ended_ns))
         live.served += 1
@@ -155,6 +167,8 @@ class Foreman:
             )
         if verdict.session_over:
             self._end_session(force=True)
+        elif self._patience.taken_pause_s() > COLD_S:
+            self._end_session()
         site.board.trial_ended(todo, row)
         return verdict.outcome
 
@@ -191,16 +205,19 @@ class Foreman:
             session_id=session_id,
             session_start_s=live.start_s if live and live.served == 0 else None,
             position=live.served if live else None,
-            nodes=len(live.placement.distinct_nodes) if live else None,
             started_ns=span_ns[0],
             ended_ns=span_ns[1],
-            gpu_uuids=live.placement.gpu_uuids if live else (),
+            placement=live.placement if live else None,
+            wall_source=site.plan.sweep.wall_power.source if site.plan.sweep.wall_power else "",
         )
         row = trial_row(todo, served, verdict, end.reports, samples)
         before = self._pending.pop("telemetry", arrow_schema("telemetry").empty_table())
-        tables = rank_tables(end.reports) | self._pending
+        measured = rank_tables(end.reports)
+        if live is not None:
+            measured = with_placement(measured, todo.name, live.placement, end.reports)
+        tables = with_notes(measured, todo.name, site.board.taken_notes()) | self._pending
         tables |= {"trials": trials_table(row), "telemetry": pa.concat_tables([before, samples])}
-        site.writer.commit(tables)
+        self._keep_rows(lambda: site.writer.commit(tables))
         self._pending = {}
         self.tally.outcomes[verdict.outcome] += 1
         self._history.add(row)
@@ -211,7 +228,7 @@ class Foreman:
     def _session_for(self, todo: Todo) -> Live | None:
         """The session that serves this trial: the one that is up if it is its own, else a new one.
 
-        None when the user interrupts the start.
+        None when the user interrupts the start, or a node that it needs is lost.
         """
         if self._live and self._live.planned == todo.session and not (todo.fresh and self._live.served):
             return self._live
@@ -225,6 +242,8 @@ class Foreman:
                     return None
                 problem = str(failure)
                 self._site.board.note(f"a session did not start: {problem}")
+                if self._is_stranded(todo):
+                    return None
         raise RunError(
             f"a session of {todo.session.key.gpus} workers did not start in {START_ATTEMPTS} attempts: {problem}; what "
             "is finished is kept: run the same command again when the cluster is well"
@@ -236,9 +255,9 @@ class Foreman:
         site.board.session_started(planned)
         self._pool.session_starts()
         began = time.monotonic()
-        session, placement = new_session(planned, site.plan, site.inventory, site.crew)
+        session = new_session(planned, site.plan, site.crew)
         registered = session.start()
-        live = Live(session=session, planned=planned, placement=placement, start_s=time.monotonic() - began)
+        live = Live(session=session, planned=planned, placement=planned.placement, start_s=time.monotonic() - began)
         self._live = live
         self.tally.session_starts_s.append(live.start_s)
         self._check_environment(registered)
@@ -252,7 +271,7 @@ class Foreman:
         identity = environment_id(rows)
         if identity != self._environment_id:
             try:
-                site.writer.check_environment(identity)
+                self._keep_rows(lambda: site.writer.check_environment(identity))
             except ResultsError as error:
                 raise ResultsError(f"{error}; what differs: {differences(self._measured, rows)}") from error
             self._environment_id = identity
@@ -262,6 +281,25 @@ class Foreman:
         if new := unrecorded(self._measured, site.examined):
             self._measured = [*self._measured, *new]
             self._keep("environment", environment_table(new, identity))
+
+    def _keep_rows(self, write: Callable[[], None]) -> None:
+        """Write to the run, then to the object store if it has one; while the storage is away, wait.
+
+        Raises:
+            StorageOutage: the user ends the sweep meanwhile.
+            ResultsError: it cannot be written for another reason.
+        """
+        self._patience.until_done(write)
+        self._patience.until_done(self._site.writer.publish)
+
+    def _is_stranded(self, todo: Todo) -> bool:
+        """Whether a trial needs a node that is gone by now; all that do are set aside, and the rest goes on."""
+        lost = self._site.crew.watchers.lost
+        if not needs(todo, lost):
+            return False
+        count = self._site.agenda.lose(todo, lost)
+        self._site.board.note(f"{count} trials need {', '.join(lost)}: set aside; the same command runs them later")
+        return True
 
     def _keep(self, name: str, rows: pa.Table) -> None:
         """Hold rows back for the next commit."""
@@ -277,7 +315,7 @@ class Foreman:
             live.session.reap()
         else:
             live.session.close()
-        self._site.writer.compact(live.session.session_id)
+        self._keep_rows(lambda: self._site.writer.compact(live.session.session_id))
         if not self._site.interruption.name:
             self._pool.session_ended()
 

@@ -40,6 +40,7 @@ class Board:
         self._total, self._finished, self._expected_s = total, finished, expected_trial_s
         self._current = "starting"
         self._last = ""
+        self._notes: list[str] = []
         self._began: float | None = None
         self._served = 0
         self._readings: Mapping[str, Any] = {}
@@ -86,9 +87,23 @@ class Board:
         left = f", {duration(self.left_s())} left" if self._finished < self._total else ""
         self._say(f"[{self._finished}/{self._total}] {cell_words(todo)}: {self._last}{left}")
 
+    def paused(self, why: str) -> None:
+        """Nothing goes on, for this reason."""
+        with self._lock:
+            self._current = why
+        self.refresh()
+
     def note(self, text: str) -> None:
-        """Something the user should know, on a line of its own."""
+        """Something the user should know, on a line of its own; it is kept with the next attempt's rows."""
+        with self._lock:
+            self._notes.append(text)
         self._say(text)
+
+    def taken_notes(self) -> list[str]:
+        """What was noted since this was last asked."""
+        with self._lock:
+            notes, self._notes = self._notes, []
+        return notes
 
     def show_readings(self, readings: Mapping[str, Any]) -> None:
         """The newest telemetry, for the live line."""

@@ -7,17 +7,19 @@ torchrun do it). It reports what it saw and decides nothing (`run.failures` does
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 from rtxscale.errors import RunError
+from rtxscale.plan.model import Placement
 from rtxscale.rank.channel import Order
 from rtxscale.run.failures import Death, TrialEnd, describe_ranks
 from rtxscale.run.host import FitRequest, Host
 from rtxscale.run.hub import Registered
-from rtxscale.run.placement import Placement
+from rtxscale.run.nodes import beside_driver
 from rtxscale.run.ray_setup import TRAIN_ENVIRONMENT, ray
 from rtxscale.run.watchers import Watchers
 
@@ -87,6 +89,7 @@ class Crew:
                     num_cpus=0,
                     max_restarts=0,
                     max_task_retries=0,
+                    scheduling_strategy=beside_driver(),
                     runtime_env={"env_vars": dict(TRAIN_ENVIRONMENT)},
                 )
                 .remote()
@@ -136,6 +139,8 @@ class RaySession:
             raise SessionFailed(f"found {found} of {world} workers after {START_TIMEOUT_S:.0f} s")
         try:
             check_places(self._registered, self._spec)
+            nodes = [self._crew.watchers.name_of(place.node) for place in self._registered.values()]
+            check_nodes(nodes, self._spec)
         except RunError:
             self.reap()
             raise
@@ -245,6 +250,19 @@ def check_places(registered: Mapping[int, Registered], spec: SessionSpec) -> Non
         raise RunError(
             f"session {spec.session_id}: found its ranks on GPUs {uuids}; expected {sorted(spec.placement.gpu_uuids)}, "
             "one each: is something else using GPUs of this Ray cluster?"
+        )
+
+
+def check_nodes(found: Sequence[str], spec: SessionSpec) -> None:
+    """See that as many ranks are on each node as the plan has put there.
+
+    Raises:
+        RunError: they are elsewhere.
+    """
+    if sorted(found) != sorted(spec.placement.nodes):
+        raise RunError(
+            f"session {spec.session_id}: found its ranks on {dict(Counter(sorted(found)))}; expected "
+            f"{dict(Counter(sorted(spec.placement.nodes)))}: Ray did not keep to the nodes it was given"
         )
 
 

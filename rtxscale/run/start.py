@@ -1,4 +1,4 @@
-"""The right kind of session for a planned one: placement, environment and launcher put together.
+"""The right kind of session for a planned one: its place, environment and launcher put together.
 
 Caller: `run.foreman`.
 """
@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import time
 
-from rtxscale.devices.inventory import Inventory
 from rtxscale.plan.model import Plan, PlannedSession
 from rtxscale.rank.command import rank_environment
-from rtxscale.run.placement import Placement, place
 from rtxscale.run.session import Crew, RaySession, Session, SessionSpec
+from rtxscale.run.simulated_session import SimulatedSession
 from rtxscale.run.torchrun_session import TorchrunSession
+from rtxscale.spec.workload import SimulatedWorkload
 
 
-def new_session(planned: PlannedSession, plan: Plan, inventory: Inventory, crew: Crew) -> tuple[Session, Placement]:
+def new_session(planned: PlannedSession, plan: Plan, crew: Crew) -> Session:
     """A session for the planned one, not started yet; its id is new each time, for each worker group is a replicate."""
-    placement = place(inventory.nodes, plan.device, planned.key.gpus, planned.key.slot)
+    placement = planned.placement
     environment = {
         **rank_environment(planned.trials[0].trial.cell, plan.device, crew.directory),
         "OMP_NUM_THREADS": str(plan.threads_per_worker),
@@ -31,5 +31,7 @@ def new_session(planned: PlannedSession, plan: Plan, inventory: Inventory, crew:
         threads=plan.threads_per_worker,
         environment=environment,
     )
+    if isinstance(planned.trials[0].trial.cell.workload, SimulatedWorkload):
+        return SimulatedSession(spec, crew)
     kind = TorchrunSession if planned.key.launcher == "torchrun" else RaySession
-    return kind(spec, crew), placement
+    return kind(spec, crew)

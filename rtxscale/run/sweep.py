@@ -27,9 +27,12 @@ from rtxscale.results.outcomes import is_finished
 from rtxscale.results.write import RunWriter
 from rtxscale.run.agenda import Agenda, Todo, kills_so_far, remaining
 from rtxscale.run.cluster import connected, hub_name
+from rtxscale.run.environment import inventory_rows
+from rtxscale.run.examination import preflight_nodes
 from rtxscale.run.foreman import Foreman, Site, Tally
 from rtxscale.run.hub import Hub
 from rtxscale.run.limits import spent_s, stop_times
+from rtxscale.run.nodes import beside_driver
 from rtxscale.run.progress import Board
 from rtxscale.run.ray_setup import ray
 from rtxscale.run.session import Crew
@@ -37,6 +40,9 @@ from rtxscale.run.signals import Interruption
 from rtxscale.run.tune_driver import run_trials
 from rtxscale.run.watchers import Watchers
 from rtxscale.spec.sweep import Sweep
+from rtxscale.spec.workload import SimulatedWorkload
+from rtxscale.telemetry.meters import open_meter
+from rtxscale.telemetry.wall_meter import WallMeter
 
 DEADLINE_FLOOR_S = 300.0
 TICK_S = 0.1
@@ -44,6 +50,7 @@ LOOK_PERIOD_S = 1.0
 STOPPED = "stop"
 """Why a sweep ended that another terminal has asked to."""
 THREADS_END_S = 30.0
+MANY = 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +74,8 @@ class SweepRequest:
     deadline_floor_s: float = DEADLINE_FLOOR_S
     examined: tuple[Mapping[str, str], ...] = ()
     """What the doctor found before the sweep, as rows of the environment table."""
+    ignore: tuple[str, ...] | None = None
+    """The doctor's rules whose errors stop nothing; None: it does not look at the nodes of a cluster."""
     stream: TextIO = field(default_factory=lambda: sys.stdout)
 
 
@@ -74,7 +83,8 @@ class SweepRequest:
 class SweepResult:
     """What became of it. `interrupted` is `limit`, `max_hours`, `stop`, the name of a signal, or None.
 
-    `quarantined` trials were not run, since their cells had ended their workers again and again.
+    `quarantined` trials were not run, since their cells had ended their workers again and again, and `stranded` ones
+    since a node that they need was lost.
     """
 
     run_dir: Path
@@ -82,6 +92,7 @@ class SweepResult:
     finished: int
     interrupted: str | None = None
     quarantined: int = 0
+    stranded: int = 0
     outcomes: Mapping[str, int] = field(default_factory=dict)
     outside_median_s: float | None = None
     """Median over this call's warm trials of the seconds outside soak, warm-up, window and collectives."""
@@ -96,6 +107,7 @@ class Course:
     plan: Plan | None = None
     tally: Tally = field(default_factory=Tally)
     quarantined: int = 0
+    stranded: int = 0
 
 
 def execute(request: SweepRequest) -> SweepResult:
@@ -146,13 +158,14 @@ def _run(
         inventory, hosts = crew.watchers.inventory()
         plan = request.plan(request.sweep, inventory)
         course.plan = plan
+        examined = (*request.examined, *nodes_examined(request, inventory))
         check_workloads(plan, crew)
         todos = remaining(plan, writer.attempts())
         agenda = _agenda(request, todos, writer.rows("trials"), course.began)
         done, expected_s = len(plan.trials) - len(todos), plan.estimate.wall_s / max(len(plan.trials), 1)
         site = Site(
             plan=plan,
-            inventory=inventory,
+            inventory=plan.pool,
             hosts=hosts,
             writer=writer,
             crew=crew,
@@ -160,15 +173,16 @@ def _run(
             board=Board(request.stream, total=len(plan.trials), finished=done, expected_trial_s=expected_s),
             interruption=interruption,
             deadline_floor_s=request.deadline_floor_s,
-            examined=request.examined,
+            examined=(*examined, *inventory_rows(inventory, plan.pool)),
         )
+        crew.watchers.note = site.board.note
         foreman = Foreman(site)
         course.tally = foreman.tally
         with site.board:
-            site.board.note(_opening(plan, inventory.describe(), len(todos), writer.run_dir))
+            site.board.note(_opening(plan, plan.pool.describe(), len(todos), writer.run_dir))
             if todos:
                 _Threads(site, foreman).run()
-        course.quarantined = len(agenda.quarantined)
+        course.quarantined, course.stranded = len(agenda.quarantined), len(agenda.stranded)
         return _result(course, writer, interruption.name or agenda.stopped)
     finally:
         clear_live(writer.run_dir)
@@ -195,26 +209,57 @@ def where(address: str | None) -> str:
     return f"the Ray cluster at {address}" if address else "a Ray cluster of our own on this host"
 
 
+def nodes_examined(request: SweepRequest, inventory: Inventory) -> tuple[Mapping[str, str], ...]:
+    """What the doctor finds on the nodes of a cluster of several and between them; one machine was looked at before.
+
+    Raises:
+        RunError: it finds an error that is not ignored.
+    """
+    if request.ignore is None or len(inventory.nodes) < MANY:
+        return ()
+    return preflight_nodes(request.results_root, request.ignore, on_cpu=request.sweep.hardware.device == "cpu")
+
+
 def check_workloads(plan: Plan, crew: Crew) -> None:
-    """Ask the host, which has the libraries, whether every workload can be built.
+    """Ask the host, which has the libraries, whether every workload can be built; a simulated one needs nothing.
 
     Raises:
         PlanError: one cannot, such as a model that does not exist.
     """
     workloads = tuple(dict.fromkeys(planned.trial.cell.workload for planned in plan.trials))
+    if isinstance(plan.sweep.workload, SimulatedWorkload):
+        return
     if wrong := ray.get(crew.warm_host().complaints.remote(workloads, crew.directory)):
         raise PlanError("; ".join(wrong))
 
 
 def _crew(request: SweepRequest, run_id: str, scratch: Path) -> Crew:
     """The sweep's actors; the host of sessions warms up while the cluster is looked at."""
-    hub = ray.remote(Hub).options(name=hub_name(run_id), num_cpus=0, max_concurrency=1000).remote()
+    meter = meter_of(request)
+    placed = {"num_cpus": 0, "scheduling_strategy": beside_driver()}
+    hub = ray.remote(Hub).options(name=hub_name(run_id), max_concurrency=1000, **placed).remote()
     watchers = Watchers.start(run_id=run_id, sweep=request.sweep.name)
+    watchers.meter = meter
     directory = "" if request.directory is None else str(request.directory.absolute())
     crew = Crew(hub=hub, watchers=watchers, scratch=scratch, directory=directory)
-    if request.sweep.launcher == "ray":
+    if request.sweep.launcher == "ray" and not isinstance(request.sweep.workload, SimulatedWorkload):
         crew.warm_host()
     return crew
+
+
+def meter_of(request: SweepRequest) -> WallMeter | None:
+    """The power meter at the wall that the sweep names, polling; None where it names none.
+
+    Raises:
+        BadInput: what it names cannot be.
+        RunError: it cannot be read.
+    """
+    wanted = request.sweep.wall_power
+    if wanted is None:
+        return None
+    meter = WallMeter(open_meter(wanted, request.directory or Path.cwd()), wanted.period_s)
+    meter.start()
+    return meter
 
 
 class _Threads:
@@ -327,6 +372,7 @@ def _result(course: Course, writer: RunWriter, interrupted: str | None) -> Sweep
         finished=finished,
         interrupted=interrupted if not planned or finished < len(planned) else None,
         quarantined=course.quarantined,
+        stranded=course.stranded,
         outcomes=dict(tally.outcomes),
         outside_median_s=statistics.median(tally.warm_outside_s) if tally.warm_outside_s else None,
         session_start_median_s=statistics.median(tally.session_starts_s) if tally.session_starts_s else None,

@@ -7,22 +7,30 @@ telemetry of the window, how it ended from the verdict. Caller: `run.foreman`.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
+from rtxscale.nccl.attest import Verdict as Attested
+from rtxscale.plan.model import Placement
 from rtxscale.rank.channel import RankReport
+from rtxscale.results.outcomes import SIMULATED
 from rtxscale.results.schema import TABLES, TRIALS, arrow_schema, table
 from rtxscale.run.agenda import Todo
 from rtxscale.run.failures import Verdict
-from rtxscale.spec.cell import as_text
-from rtxscale.telemetry.window import summarise
+from rtxscale.spec.cell import Cell, as_text, content_id
+from rtxscale.spec.workload import SimulatedWorkload
+from rtxscale.telemetry.window import summarise, wall_summary
 
 RANK_TABLES = tuple(name for name in TABLES if name not in ("trials", "telemetry", "environment"))
 RANK_COLUMNS = frozenset(column.name for column in TRIALS if column.writer == "rank")
-MEASURED_SPANS = ("soak_s", "warmup_s", "window_s", "collectives_s", "no_sync_s")
+SHOWN_GPUS = 8
+MEASURED_SPANS = (
+    *("soak_s", "warmup_s", "window_s", "collectives_s", "no_sync_s"),
+    *("target_s", "target_evaluation_s"),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,17 +47,18 @@ class Served:
     session_id: str | None
     session_start_s: float | None
     position: int | None
-    nodes: int | None
     started_ns: int
     ended_ns: int
-    gpu_uuids: tuple[str, ...] = ()
+    placement: Placement | None
+    wall_source: str = ""
+    """What kind of meter reads the power at the wall; empty without one."""
 
 
 def trial_row(
     todo: Todo, served: Served, verdict: Verdict, reports: Mapping[int, RankReport], telemetry: pa.Table
 ) -> dict[str, Any]:
     """The row of one attempt, complete as far as anybody knows."""
-    facts = joined_facts(reports)
+    facts = on_drivers_clock(joined_facts(reports), served.placement, telemetry)
     wall_s = (served.ended_ns - served.started_ns) / 1e9
     row = {**planned_columns(todo), **facts}
     row |= {
@@ -60,7 +69,7 @@ def trial_row(
         "session_id": served.session_id,
         "session_start_s": served.session_start_s,
         "position": served.position,
-        "nodes": served.nodes,
+        **placed_columns(served.placement),
         "started_ns": served.started_ns,
         "ended_ns": served.ended_ns,
         "wall_s": wall_s,
@@ -68,7 +77,67 @@ def trial_row(
         "outcome": str(verdict.outcome),
         "message": verdict.message,
     }
-    return row | _window_facts(row, served, telemetry)
+    measured = _window_facts(row, served, telemetry) | _wall_facts(row, served, telemetry)
+    return row | measured | simulated_columns(todo.planned.trial.cell)
+
+
+def on_drivers_clock(facts: Mapping[str, Any], placement: Placement | None, telemetry: pa.Table) -> dict[str, Any]:
+    """The facts with the window's times by the driver's clock, as samples have them: rank 0 took them by its node's."""
+    rows = zip(telemetry["node"].to_pylist(), telemetry["clock_offset_s"].to_pylist(), strict=True)
+    offsets = {node: offset_s for node, offset_s in rows if offset_s is not None}
+    offset_ns = round(offsets.get(placement.nodes[0], 0.0) * 1e9) if placement is not None else 0
+    times = ("window_start_ns", "window_end_ns")
+    return {**facts, **{name: facts[name] - offset_ns for name in times if facts.get(name) is not None}}
+
+
+def simulated_columns(cell: Cell) -> dict[str, Any]:
+    """What marks a trial that nobody has measured; empty for any other."""
+    if not isinstance(cell.workload, SimulatedWorkload):
+        return {}
+    message = "simulated: from a planted law, nothing was measured"
+    return {"source": SIMULATED, "flags": [SIMULATED], "message": message, "outside_s": None}
+
+
+def placed_columns(placement: Placement | None) -> dict[str, Any]:
+    """The columns that say where the workers were; empty for a trial that was not begun."""
+    if placement is None:
+        return {}
+    nodes = len(placement.distinct_nodes)
+    return {"nodes": nodes, "node_names": list(placement.nodes), "link_class": placement.link_class}
+
+
+def misplaced(placement: Placement, reports: Mapping[int, RankReport]) -> str:
+    """Which GPUs the ranks used instead of those that the plan has chosen, in words; empty where they are the same."""
+    used = joined_facts(reports).get("gpu_uuids") or []
+    if not used or not placement.gpu_uuids or sorted(used) == sorted(placement.gpu_uuids):
+        return ""
+    return f"used GPUs {_told(used)}; planned were {_told(placement.gpu_uuids)}"
+
+
+def with_placement(
+    tables: Mapping[str, pa.Table], trial: tuple[str, int], placement: Placement, reports: Mapping[int, RankReport]
+) -> dict[str, pa.Table]:
+    """The ranks' tables with the attestation, by UUID, that they used the GPUs that the plan has chosen."""
+    used = joined_facts(reports).get("gpu_uuids")
+    if not placement.gpu_uuids or not used or joined_facts(reports).get("device") == SIMULATED:
+        return dict(tables)
+    row = {
+        "trial_id": trial[0],
+        "attempt": trial[1],
+        "subject": "placement",
+        "requested": _told(placement.gpu_uuids),
+        "observed": _told(used),
+        "verdict": str(Attested.REFUTED if misplaced(placement, reports) else Attested.HONOURED),
+        "evidence": "UUID of each rank's GPU, as the rank read it",
+    }
+    rows = [table("attestation", [row]), *(tables[name] for name in ("attestation",) if name in tables)]
+    return {**tables, "attestation": pa.concat_tables(rows)}
+
+
+def _told(uuids: Sequence[str]) -> str:
+    """UUIDs in order, or how many and their hash where they are many."""
+    text = " ".join(sorted(uuids))
+    return text if len(uuids) <= SHOWN_GPUS else f"{len(uuids)} GPUs, SHA-256 of their UUIDs {content_id(text)}"
 
 
 def planned_columns(todo: Todo) -> dict[str, Any]:
@@ -87,6 +156,8 @@ def planned_columns(todo: Todo) -> dict[str, Any]:
         "axes_json": json.dumps(todo.planned.axes, sort_keys=True),
         "workload": workload.label,
         "gpus": cell.gpus,
+        "gpus_per_node": cell.gpus_per_node,
+        "placement": cell.placement,
         "batch_per_gpu": getattr(workload, "batch_per_gpu", None),
         "global_batch": getattr(workload, "global_batch", None),
         "precision": workload.precision,
@@ -140,6 +211,16 @@ def rank_tables(reports: Mapping[int, RankReport]) -> dict[str, pa.Table]:
     return joined
 
 
+def with_notes(tables: Mapping[str, pa.Table], trial: tuple[str, int], notes: Sequence[str]) -> dict[str, pa.Table]:
+    """The ranks' tables with what the driver of the sweep has said since the attempt before this one."""
+    if not notes:
+        return dict(tables)
+    identity = {"trial_id": trial[0], "attempt": trial[1], "source": "driver", "count": 1}
+    lines = [line for note in notes for line in note.splitlines()]
+    rows = table("logs", [{**identity, "place": place, "line": line} for place, line in enumerate(lines)])
+    return {**tables, "logs": pa.concat_tables([tables["logs"], rows]) if "logs" in tables else rows}
+
+
 def tag_telemetry(
     samples: pa.Table,
     *,
@@ -165,10 +246,18 @@ def trials_table(row: Mapping[str, Any]) -> pa.Table:
     return table("trials", [row])
 
 
+def _wall_facts(row: Mapping[str, Any], served: Served, telemetry: pa.Table) -> dict[str, Any]:
+    """Power and energy at the wall over the window, where there is a meter; beside the GPUs', never in them."""
+    start, end = row.get("window_start_ns"), row.get("window_end_ns")
+    if start is None or end is None or not served.wall_source:
+        return {}
+    return {"wall_source": served.wall_source, **wall_summary(telemetry, start, end)}
+
+
 def _window_facts(row: Mapping[str, Any], served: Served, telemetry: pa.Table) -> dict[str, Any]:
     """Power, energy, temperature and clocks of the used GPUs over the window."""
     start, end = row.get("window_start_ns"), row.get("window_end_ns")
-    uuids = row.get("gpu_uuids") or list(served.gpu_uuids)
+    uuids = row.get("gpu_uuids") or list(served.placement.gpu_uuids if served.placement else ())
     if start is None or end is None or not uuids:
         return {}
     return summarise(telemetry, uuids, start, end)

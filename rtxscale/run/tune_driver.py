@@ -14,8 +14,9 @@ from rtxscale.run.cluster import NAMESPACE
 from rtxscale.run.ray_setup import ray
 
 MOST_ATTEMPTS = 2
-TRIAL_BYTES = 1024
-"""A Tune trial must reserve something; a little memory leaves every CPU and GPU to the sessions."""
+TRIAL_RESOURCES = {"memory": 1024, "node:__internal_head__": 0.001}
+"""A Tune trial must reserve something; a little memory leaves every CPU and GPU to the sessions, and on the head a lost
+node takes none along."""
 
 
 def measure_one(config: dict[str, Any]) -> dict[str, Any]:
@@ -59,7 +60,7 @@ def run_trials(agenda: Agenda, hub_name: str, scratch: Path) -> None:
             return (object, ())
 
     tune.Tuner(
-        tune.with_resources(measure_one, {"memory": TRIAL_BYTES}),
+        tune.with_resources(measure_one, TRIAL_RESOURCES),
         tune_config=tune.TuneConfig(
             search_alg=Listed(),
             num_samples=MOST_ATTEMPTS * max(agenda.waiting, 1),

@@ -86,11 +86,12 @@ def killed(root, point):
 def main(root):
     finish(root / "whole" / "runs")  # loads what is loaded lazily, once for all that are forked
     last = next(k for k in itertools.count(1) if not killed(root / str(k), k))
+    kills = last - 1
     for k in range(5, last, 24):
         for j in range(1, last, 16):
             if killed(root / f"{k}-{j}", k):
-                killed(root / f"{k}-{j}", j)
-    sys.stdout.write(f"{last - 1}\n")
+                kills += 1 + killed(root / f"{k}-{j}", j)
+    sys.stdout.write(f"{last - 1} {kills}\n")
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ Nothing of the user's is touched: HOME, the token and Ray's temporary files are 
 processes are ended by their id, never with `ray stop`.
 """
 
+import json
 import os
 import shutil
 import signal
@@ -12,11 +13,15 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+
+from rtxscale.run.processes import descendants
 
 REPOSITORY = Path(__file__).parents[2]
 START_S = 90
@@ -61,6 +66,12 @@ def home() -> Iterator[Path]:
 @pytest.fixture(scope="session")
 def head(home) -> Iterator[Head]:
     """The head node, up until the last test has run."""
+    with running_head(home) as head:
+        yield head
+
+
+@contextmanager
+def running_head(home):
     variables = clean_environment(home) | {"RAY_TMPDIR": str(home), "RAY_metrics_report_interval_ms": "1000"}
     variables["SPT_NOENV"] = "1"  # Ray writes titles over the environment otherwise, and HOME may be in the way
     subprocess.run(["ray", "get-auth-token", "--generate"], env=variables, check=True, capture_output=True)
@@ -78,6 +89,42 @@ def head(home) -> Iterator[Head]:
     finally:
         end_processes_of(home)
         process.wait(20)
+
+
+@contextmanager
+def another_node(head, cpus=1):
+    """A second node of the cluster, simulated on this host; yields the process that its raylet is a child of."""
+    (agent,) = free_ports(1)
+    place = head.home / "n"  # nodes of one host that share a directory remove each other's working copies
+    place.mkdir(exist_ok=True)
+    command = ["ray", "start", "--block", f"--address={head.address}", f"--num-cpus={cpus}"]
+    command += ["--node-ip-address=127.0.0.1", "--object-store-memory=100000000", "--disable-usage-stats"]
+    command += ["--min-worker-port=0", "--max-worker-port=0", f"--dashboard-agent-listen-port={agent}"]
+    command += [f"--temp-dir={place}"]
+    with (head.home / "node.log").open("ab") as log:
+        process = subprocess.Popen(command, env=head.environment, stdout=log, stderr=subprocess.STDOUT)
+    try:
+        wait_for(lambda: alive_nodes(head) == 2, START_S, "the second node")
+        yield process
+    finally:
+        below = descendants(process.pid)
+        process.terminate()
+        process.wait(30)
+        for pid in below:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        wait_for(lambda: alive_nodes(head) == 1, START_S, "the end of the second node")
+
+
+def alive_nodes(head):
+    """How many nodes the cluster counts as alive, as its dashboard tells."""
+    token = (head.home / ".ray" / "auth_token").read_text().strip()
+    request = urllib.request.Request(  # noqa: S310 - our own head node
+        f"{head.dashboard}/api/v0/nodes", headers={"Authorization": f"Bearer {token}"}
+    )
+    with urllib.request.urlopen(request, timeout=10) as answer:  # noqa: S310 - our own head node
+        nodes = json.load(answer)["data"]["result"]["result"]
+    return sum(node["state"] == "ALIVE" for node in nodes)
 
 
 def listening(port):

@@ -94,6 +94,8 @@ def all_ends(home, timeout_s):
 
 def test_killed_in_the_middle_and_run_again_repeats_nothing(own_home, tmp_path):
     sweep = sweep_file(tmp_path, "resumed", buckets="[1, 25]", sentinels="auto")
+    meter = "wall_power: {source: command, command: [echo, 412.5 W], period_s: 0.1}\n"
+    sweep.write_text(sweep.read_text() + meter)
     results = tmp_path / "results"
     first = Command(own_home, sweep, results)
     first.until("] gpus=")
@@ -120,6 +122,8 @@ def test_killed_in_the_middle_and_run_again_repeats_nothing(own_home, tmp_path):
     assert len(set(facts)) == len(facts) > 10
     watched = {row["trial_id"] for row in rows_of(run_dir, "telemetry")}
     assert watched == {None, *(row["trial_id"] for row in after)}
+    assert {row["wall_source"] for row in after} == {"command"}
+    assert 412.5 in {row["wall_power_w"] and round(row["wall_power_w"], 3) for row in after}
     assert output.splitlines()[-1] == str(run_dir.absolute())
     assert "report: " in output
     assert "(raylet)" not in output

@@ -1,14 +1,16 @@
 """`ray job submit` for real: token, default results root, last line, and what the dashboard can show meanwhile."""
 
 import json
+import os
+import signal
 import subprocess
 import sys
 import urllib.request
-from pathlib import Path
+from contextlib import suppress
 
 import pytest
-from conftest import REPOSITORY, clean_environment, wait_for
-from tiny import sweep_file, trials_of
+from conftest import REPOSITORY, another_node, clean_environment, command_of, processes_of, wait_for
+from tiny import rows_of, sweep_file, trials_of
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]
 
@@ -19,42 +21,75 @@ def get(url, token=None):
         return answer.read().decode()
 
 
-def test_a_submitted_sweep_writes_to_the_default_root_and_ends_with_its_path(head, tmp_path):
-    sweep = sweep_file(tmp_path, "submitted", gpus="[2]", buckets="[25, 1]", window_s=8)
+def submit(head, sweep, name):
+    """Submit the sweep as a job of this id; the client's process, which follows the job's log."""
     command = ["ray", "job", "submit", "--address", head.dashboard, "--working-dir", str(REPOSITORY)]
-    command += ["--metadata-json", json.dumps({"sweep": "submitted"}), "--submission-id", "submitted-sweep", "--"]
+    command += ["--metadata-json", json.dumps({"sweep": "submitted"}), "--submission-id", name, "--"]
     command += ["python", "-m", "rtxscale", "sweep", str(sweep)]
-    with subprocess.Popen(
-        command, env=head.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    ) as job:
-        token = (head.home / ".ray" / "auth_token").read_text().strip()
-        actors = f"{head.dashboard}/api/v0/actors?detail=1"
-        for name in ("rtxscale-hub-submitted", "rtxscale-telemetry-submitted"):
-            wait_for(lambda wanted=name: wanted in get(actors, token), 120, name)
-        gauges = wait_for(lambda: gauge_lines(head) or job.poll() is not None, 60, "the gauges")
-        with (tmp_path / "queued.log").open("w") as log:
-            queued = start_sweep(head, sweep_file(tmp_path, "queued", gpus="[1]"), tmp_path / "queued", log)
-        (state,) = wait_for(lambda: states_of(head), 60, "the state of the sweep")
-        output, _ = job.communicate(timeout=400)
+    return subprocess.Popen(command, env=head.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def test_a_submitted_sweep_on_two_nodes_is_watched_stopped_and_resumed(head, tmp_path):
+    sweep = sweep_file(tmp_path, "submitted", gpus="[3]", buckets="[25, 1]", window_s=6)
+    token = (head.home / ".ray" / "auth_token").read_text().strip()
+    with another_node(head):
+        with submit(head, sweep, "first-job") as job:
+            actors = f"{head.dashboard}/api/v0/actors?detail=1"
+            for name in ("rtxscale-hub-submitted", "rtxscale-telemetry-submitted"):
+                wait_for(lambda wanted=name: wanted in get(actors, token), 120, name)
+            wait_for(lambda: gauges_of_the_sweep(head), 60, "the gauges")
+            with (tmp_path / "queued.log").open("w") as log:
+                queued = start_sweep(head, sweep_file(tmp_path, "queued", gpus="[1]"), tmp_path / "queued", log)
+            (state,) = wait_for(lambda: states_of(head), 60, "the state of the sweep")
+            kill_telemetry(head)
+            wait_for(lambda: finished_some(head), 120, "the first trial")
+            subprocess.run(
+                ["ray", "job", "stop", "--address", head.dashboard, "first-job"],
+                env=head.environment,
+                check=True,
+                capture_output=True,
+            )
+            job.communicate(timeout=60)
+        assert json.loads(get(f"{head.dashboard}/api/jobs/first-job", token))["status"] == "STOPPED"
+        (run_dir,) = (head.home / "rtxscale-results").glob("submitted-*")
+        before = trials_of(run_dir)
+        assert 0 < [row["outcome"] for row in before].count("ok") < state["total"] == 3
+        assert queued.wait(240) == 0, (tmp_path / "queued.log").read_text()
+        with submit(head, sweep, "second-job") as job:
+            output, _ = job.communicate(timeout=400)
     assert job.returncode == 0, output
-    lines = [line for line in output.splitlines() if line.strip()]
-    paths = [line for line in lines if line.startswith("/")]
-    run_dir = Path(paths[-1])
-    assert run_dir.parent == head.home / "rtxscale-results"
-    assert {row["outcome"] for row in trials_of(run_dir)} == {"ok"}
+    after = trials_of(run_dir)
+    assert [row["trial_id"] for row in after][: len(before)] == [row["trial_id"] for row in before]
+    measured = [row for row in after if row["outcome"] == "ok"]
+    assert len({row["trial_id"] for row in measured}) == len(measured) == 3
+    assert {row["nodes"] for row in measured} == {2}
+    assert [line for line in output.splitlines() if line.startswith("/")][-1] == str(run_dir)
     assert (run_dir / "report.html").is_file()
-    log = json.loads(get(f"{head.dashboard}/api/jobs/submitted-sweep/logs", token))["logs"]
+    log = json.loads(get(f"{head.dashboard}/api/jobs/second-job/logs", token))["logs"]
     assert log.splitlines()[-1] == str(run_dir)
-    info = json.loads(get(f"{head.dashboard}/api/jobs/submitted-sweep", token))
+    info = json.loads(get(f"{head.dashboard}/api/jobs/second-job", token))
     assert info["metadata"]["sweep"] == "submitted"
-    assert any('sweep="submitted"' in line and 'node="node0"' in line for line in gauges)
     assert state["run"] == run_dir.name
-    assert 0 <= state["finished"] < state["total"]
-    assert queued.wait(240) == 0, (tmp_path / "queued.log").read_text()
     assert f"waiting for the GPUs: {run_dir.name} is running on this cluster" in (tmp_path / "queued.log").read_text()
     (other,) = (tmp_path / "queued").iterdir()
-    assert min(row["started_ns"] for row in trials_of(other)) > max(row["ended_ns"] for row in trials_of(run_dir))
+    assert min(row["started_ns"] for row in trials_of(other)) > max(row["ended_ns"] for row in before)
     assert token not in "".join(path.read_text(errors="replace") for path in run_dir.rglob("*") if path.is_file())
+    assert telemetry_gaps(run_dir) == 1, "the actor was killed once, and its gap stands in the results"
+
+
+def finished_some(head):
+    """What `rtxscale status` says once a trial has ended."""
+    return [state for state in states_of(head) if state["finished"]]
+
+
+def kill_telemetry(head):
+    pids = [pid for pid in processes_of(head.home) if "ray::Watcher" in command_of(pid)]
+    os.kill(pids[0], signal.SIGKILL)
+
+
+def telemetry_gaps(run_dir):
+    lines = [row["line"] or "" for row in rows_of(run_dir, "logs")]
+    return sum("was lost and started again" in line for line in lines)
 
 
 def start_sweep(head, sweep, results, log):
@@ -75,13 +110,19 @@ def states_of(head):
     return [state for state in json.loads(done.stdout) if "total" in state]
 
 
+def gauges_of_the_sweep(head):
+    """Those that are tagged with it and with the head's name in it."""
+    return [line for line in gauge_lines(head) if 'sweep="submitted"' in line and 'node="node0"' in line]
+
+
 def gauge_lines(head):
     """Lines of our gauges from every metrics endpoint of the node; they need no token."""
     found = []
     for target in json.loads((head.home / "ray" / "prom_metrics_service_discovery.json").read_text()):
         for endpoint in target["targets"]:
-            text = get(f"http://{endpoint}/metrics")
-            found += [line for line in text.splitlines() if line.startswith("ray_rtxscale_utilisation_ratio{")]
+            with suppress(OSError):  # of a node that is only starting
+                text = get(f"http://{endpoint}/metrics")
+                found += [line for line in text.splitlines() if line.startswith("ray_rtxscale_utilisation_ratio{")]
     return found
 
 

@@ -127,3 +127,18 @@ def test_ten_thousand_trials_plan_quickly_and_load_nothing_heavy(path):
     assert int(trials) > 10_000
     assert done.stdout.splitlines()[1] == "[]"
     assert float(cpu_s) <= 2, "the bar is 1 s; twice that on a busy machine, whose wall clock says nothing"
+
+
+def test_where_the_workers_sit_is_shown_where_there_is_a_choice(path, tmp_path):
+    assert "where" not in run(path, "--assume", "2x RTX 5090").output.splitlines()[6]
+    several = tmp_path / "several.yaml"
+    several.write_text(SWEEP.replace("gpus: [1, 2, 4]", "gpus: [2, 6]\n  placement: [packed, spread]"))
+    lines = run(several, "--assume", "3 nodes of 4x RTX 5090").output.splitlines()
+    told = {line.split("  ")[-1] for line in lines if line.startswith(("g2-", "g6-"))}
+    assert told == {"assumed0, GPUs 0,1", "2 nodes of 1, GPU 0", "2 nodes of 3, GPUs 0-2", "3 nodes of 2, GPUs 0,1"}
+    assert max(map(len, lines)) <= 80
+    made = json.loads(run(several, "--assume", "3 nodes of 4x RTX 5090", "--json").output)
+    (session, *_) = [one for one in made["sessions"] if one["gpus"] == 6 and len(set(one["nodes"])) == 3]
+    assert session["nodes"] == ["assumed0", "assumed0", "assumed1", "assumed1", "assumed2", "assumed2"]
+    assert session["gpu_uuids"][-1] == "GPU-assumed2-1"
+    assert session["link_class"] == "cross_node"

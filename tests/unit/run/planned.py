@@ -1,6 +1,6 @@
 """A small plan for the tests of run."""
 
-from rtxscale.plan.model import PlannedSession, PlannedTrial, SessionKey
+from rtxscale.plan.model import Placement, PlannedSession, PlannedTrial, SessionKey
 from rtxscale.spec.cell import Cell, Ddp, Measure, Trial
 from rtxscale.spec.workload import VisionWorkload
 
@@ -16,4 +16,5 @@ def planned_session(name, *buckets, gpus=1, visit=1):
     trials = tuple(planned_trial(bucket, gpus=gpus, visit=visit) for bucket in buckets)
     workload = trials[0].trial.cell.workload
     key = SessionKey(gpus=gpus, slot=0, launcher="ray", workload=workload.identity, p2p="auto", compile="off")
-    return PlannedSession(session_id=name, key=key, visit=visit, trials=trials)
+    place = Placement(nodes=("node0",) * gpus)
+    return PlannedSession(session_id=name, key=key, placement=place, visit=visit, trials=trials)

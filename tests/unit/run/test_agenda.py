@@ -1,11 +1,13 @@
 import pickle
 import time
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 from planned import planned_session
 
-from rtxscale.run.agenda import Agenda, Todo, kills_so_far, remaining
+from rtxscale.plan.model import Placement
+from rtxscale.run.agenda import Agenda, Todo, kills_so_far, needs, remaining
 
 FIRST = planned_session("first", 1.0, 2.0)
 SECOND = planned_session("second", 1.0, gpus=2)
@@ -135,3 +137,15 @@ def test_of_two_limits_the_first_is_named():
     agenda = Agenda(remaining(PLAN, {}), limits={"limit": now - 1, "max_hours": now - 2})
     assert agenda.next() is None
     assert agenda.stopped == "max_hours"
+
+
+def test_trials_that_need_a_lost_node_are_set_aside_and_the_rest_goes_on():
+    far = replace(SECOND, placement=Placement(nodes=("node0", "node1")))
+    agenda = Agenda(remaining(SimpleNamespace(sessions=(far, FIRST)), {}))
+    todo = agenda.next()
+    assert needs(todo, {"node1"})
+    assert not needs(todo, {"node7"})
+    agenda.retry(todo, "crashed")
+    assert agenda.lose(todo, {"node1"}) == 2
+    assert [one.session.session_id for one in agenda.stranded] == ["second", "second"]
+    assert names(agenda) == [("first", 1.0, 1), ("first", 2.0, 1)]

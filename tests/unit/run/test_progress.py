@@ -51,6 +51,8 @@ def test_brackets_in_messages_are_not_markup():
     shown, stream = board()
     shown.note("found [red]x[/red]")
     assert stream.getvalue() == "found [red]x[/red]\n"
+    assert shown.taken_notes() == ["found [red]x[/red]"]
+    assert shown.taken_notes() == []
 
 
 def test_a_retry_and_a_repeat_are_told_apart():

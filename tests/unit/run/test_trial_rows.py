@@ -2,6 +2,7 @@ import pyarrow as pa
 import pytest
 from planned import planned_session
 
+from rtxscale.plan.model import Placement
 from rtxscale.rank.channel import RankReport
 from rtxscale.results.outcomes import Outcome
 from rtxscale.results.schema import TRIALS, arrow_schema, table
@@ -17,6 +18,7 @@ from rtxscale.run.trial_rows import (
     tag_telemetry,
     trial_row,
     trials_table,
+    with_notes,
 )
 
 SESSION = planned_session("s", 25.0, gpus=2)
@@ -30,9 +32,9 @@ SERVED = Served(
     session_id="s-1",
     session_start_s=9.0,
     position=0,
-    nodes=1,
     started_ns=10 * SECOND_NS,
     ended_ns=16 * SECOND_NS,
+    placement=Placement(nodes=("node0",) * 2, gpu_uuids=("GPU-a", "GPU-b"), visible="0,1", link_class="same_root"),
 )
 FACTS = {
     "device": "cuda",
@@ -67,8 +69,17 @@ def test_the_row_fits_the_schema_and_holds_every_column_of_run_and_plan():
     written = trials_table(row()).to_pylist()[0]
     missing = {column.name for column in TRIALS if column.writer in ("plan", "run") and written[column.name] is None}
     from_samples = {"temperature_max_c", "sm_clock_mhz", "throttle_share", "power_cap_share"}  # these samples have none
+    of_meter = {"wall_power_w", "wall_energy_j", "wall_source"}  # there is none
     # Flags are the analysis' business, and only an imported row is from somewhere else.
-    assert missing == from_samples | {"flags", "energy_counter_j", "source"}
+    assert missing == from_samples | of_meter | {
+        "flags",
+        "energy_counter_j",
+        "energy_updates",
+        "source",
+        "gpus_per_node",
+    }
+    placed = {name: written[name] for name in ("nodes", "node_names", "placement", "link_class")}
+    assert placed == {"nodes": 1, "node_names": ["node0"] * 2, "placement": "packed", "link_class": "same_root"}
     assert written["energy_integral_j"] == written["energy_j"]
 
 
@@ -111,6 +122,23 @@ def test_tables_of_all_ranks_are_joined_in_rank_order():
     reports = {rank: RankReport(rank=rank, outcome="ok", tables=steps(rank)) for rank in (1, 0)}
     assert rank_tables(reports)["steps"].column("rank").to_pylist() == [0, 1]
     assert set(rank_tables(reports)) == {"steps"}
+
+
+def test_what_the_driver_said_stands_beside_what_ranks_wrote():
+    line = {"trial_id": "t", "attempt": 1, "source": "nccl", "rank": 0, "place": 0, "line": "NCCL INFO", "count": 3}
+    joined = with_notes({"logs": table("logs", [line])}, ("t", 1), ["a session did not start: gone"])[
+        "logs"
+    ].to_pylist()
+    assert joined[0] == line
+    assert (joined[1]["source"], joined[1]["line"], joined[1]["rank"]) == (
+        "driver",
+        "a session did not start: gone",
+        None,
+    )
+    assert with_notes({}, ("t", 2), ["x"])["logs"].column("attempt").to_pylist() == [2]
+    lines = with_notes({}, ("t", 2), ["results: here\nnote: quick", "x"])["logs"].select(["place", "line"]).to_pylist()
+    assert [(row["place"], row["line"]) for row in lines] == [(0, "results: here"), (1, "note: quick"), (2, "x")]
+    assert with_notes({}, ("t", 2), []) == {}
 
 
 def test_only_samples_inside_the_trial_carry_its_name():

@@ -1,0 +1,101 @@
+"""A telemetry actor that is lost is replaced, a node that is lost is dropped, and both are said."""
+
+from types import SimpleNamespace
+
+import pytest
+from ray.exceptions import ActorDiedError
+
+from rtxscale.errors import RunError
+from rtxscale.run import watchers as watchers_module
+from rtxscale.run.watchers import Watchers, _Post
+
+
+class Actor:
+    """Answers at once, or raises as a dead one does; `heard` is what it was told."""
+
+    def __init__(self, name, *, dead=False):
+        self.name, self.dead, self.heard = name, dead, []
+
+    def __getattr__(self, method):
+        def remote(*arguments):
+            def answer():
+                if self.dead:
+                    raise ActorDiedError
+                self.heard.append((method, *arguments))
+                return {"latest": {"power_w": 10.0}, "end_processes": []}.get(method, self.name)
+
+            return answer
+
+        return SimpleNamespace(remote=remote)
+
+
+class Cluster:
+    """Two nodes with an actor each; `starts_dead` names the nodes on which a new one does not come up."""
+
+    def __init__(self, monkeypatch, *dead, starts_dead=(), alive=("r0", "r1")):
+        self.notes, self.killed = [], []
+        self.actors = {name: [Actor(name, dead=name in dead)] for name in ("node0", "node1")}
+        posts = [
+            _Post(name=f"node{n}", ray_id=f"r{n}", cpus=1, gpus=0, sweep="s", title="t", actor=self.last(f"node{n}"))
+            for n in (0, 1)
+        ]
+        self.watchers = Watchers(posts)
+        self.watchers.note = self.notes.append
+
+        def get(reference, timeout):
+            return [one() for one in reference] if isinstance(reference, list) else reference()
+
+        def started(post):
+            self.actors[post.name].append(Actor(f"new {post.name}", dead=post.name in starts_dead))
+            return watchers_module.replace(post, actor=self.last(post.name), starts=post.starts + 1)
+
+        fake = SimpleNamespace(get=get, kill=self.killed.append, exceptions=watchers_module.ray.exceptions)
+        monkeypatch.setattr(watchers_module, "ray", fake)
+        monkeypatch.setattr(_Post, "started", started)
+        monkeypatch.setattr(watchers_module, "alive_nodes", lambda: [{"NodeID": one} for one in alive])
+
+    def last(self, name):
+        return self.actors[name][-1]
+
+
+def test_a_lost_actor_is_replaced_and_told_what_it_must_know(monkeypatch):
+    cluster = Cluster(monkeypatch)
+    cluster.watchers.set_session("s1", [("r1", 42), ("r0", 7)])
+    old = cluster.last("node1")
+    old.dead = True
+    assert cluster.watchers._ask(lambda post: post.actor.who.remote()) == ["node0", "new node1"]
+    assert cluster.last("node1").heard == [("set_session", "s1", [42]), ("who",)]
+    assert cluster.killed == [old]
+    (note,) = cluster.notes
+    assert note.startswith("telemetry of node1 was lost and started again: up to ")
+    assert cluster.watchers._ask(lambda post: post.actor.who.remote()) == ["node0", "new node1"]
+    assert len(cluster.notes) == 1
+
+
+def test_a_lost_node_is_dropped_and_the_others_answer(monkeypatch):
+    cluster = Cluster(monkeypatch, "node1", starts_dead=("node1",), alive=("r0",))
+    cluster.watchers.end_processes([("r1", 42)])
+    assert cluster.watchers.lost == ["node1"]
+    assert cluster.notes == ["lost node1: it does not belong to the cluster any more; going on with the others"]
+    assert cluster.watchers._ask(lambda post: post.actor.who.remote()) == ["node0"]
+    assert (cluster.watchers.ray_id("node1"), cluster.watchers.name_of("r1")) == ("r1", "node1")
+
+
+def test_an_actor_that_does_not_come_back_on_a_living_node_ends_the_sweep(monkeypatch):
+    cluster = Cluster(monkeypatch, "node1", starts_dead=("node1",))
+    with pytest.raises(RunError, match="lost the telemetry actor of node1 and could not start another"):
+        cluster.watchers._ask(lambda post: post.actor.who.remote())
+
+
+def test_who_redraws_does_not_wait_for_a_replacement_but_has_it_begun(monkeypatch):
+    cluster = Cluster(monkeypatch, "node1")
+    begun = []
+    monkeypatch.setattr(
+        watchers_module.threading, "Thread", lambda target, daemon: SimpleNamespace(start=lambda: begun.append(target))
+    )
+    assert cluster.watchers.readings() == {}
+    (mend,) = begun
+    mend()
+    assert cluster.watchers.readings() == {"power_w": 20.0}
+    with cluster.watchers._busy:
+        assert cluster.watchers.readings() == {}
