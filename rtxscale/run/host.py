@@ -55,7 +55,7 @@ class Host:
                 serve,
                 train_loop_config=request.arguments,
                 scaling_config=_scaling(request),
-                torch_config=_torch_config(),
+                torch_config=torch_config(),
                 run_config=_run_config(request),
             ).fit()
         except Exception as error:  # every end of a worker group is an outcome of its trial
@@ -100,9 +100,27 @@ def _scaling(request: FitRequest) -> Any:
     )
 
 
-def _torch_config() -> Any:
-    # Gloo for hand-out and votes; each trial makes its own NCCL communicator
-    return _module("ray.train.torch").TorchConfig(backend="gloo", timeout_s=GROUP_TIMEOUT_S)
+def torch_config() -> Any:
+    """Gloo for hand-out and votes, on the network that Ray uses; each trial makes its own NCCL communicator."""
+    from rtxscale.run.worker import settle_interface
+
+    config = _module("ray.train.torch.config")
+
+    class SessionBackend(config._TorchBackend):  # type: ignore[misc, name-defined] # known only at run time
+        """Settles the interface in every worker before they connect."""
+
+        def on_start(self, worker_group: Any, backend_config: Any) -> None:
+            worker_group.execute(settle_interface)
+            super().on_start(worker_group, backend_config)
+
+    class SessionConfig(config.TorchConfig):  # type: ignore[misc, name-defined] # known only at run time
+        """`TorchConfig` with that backend."""
+
+        @property
+        def backend_cls(self) -> type:
+            return SessionBackend
+
+    return SessionConfig(backend="gloo", timeout_s=GROUP_TIMEOUT_S)
 
 
 def _run_config(request: FitRequest) -> Any:

@@ -35,6 +35,18 @@ def serve(arguments: dict[str, Any]) -> None:
     run_rank(HubChannel(hub, session_id, place.rank), place)
 
 
+def settle_interface() -> None:
+    """Let Gloo listen where other nodes reach this one, unless the user has chosen.
+
+    By default it listens at the address that the host's own name stands for, which Debian and Ubuntu put on the
+    loopback: then ranks of other nodes cannot connect.
+    """
+    from rtxscale.telemetry.host import interface_of
+
+    if name := interface_of(ray.util.get_node_ip_address()):
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", name)
+
+
 def who_am_i(place: Place, expected: Iterable[str]) -> Registered:
     """What this rank is and has, and the variables named in `expected` as it sees them."""
     from rtxscale.rank.environment import describe_software

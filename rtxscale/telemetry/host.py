@@ -70,3 +70,18 @@ def _cpu_times_s() -> tuple[float, float]:
     # Linux counts guest time inside user and nice as well.
     total = sum(times) - getattr(times, "guest", 0.0) - getattr(times, "guest_nice", 0.0)
     return total - times.idle - getattr(times, "iowait", 0.0), total
+
+
+def interface_of(address: str) -> str | None:
+    """Name of the network interface that has this address; None where no interface has it.
+
+    >>> interface_of("127.0.0.1"), interface_of("203.0.113.1")
+    ('lo', None)
+    """
+    found = (
+        name
+        for name, holds in psutil.net_if_addrs().items()
+        for one in holds
+        if one.address.partition("%")[0] == address
+    )
+    return next(found, None)

@@ -36,6 +36,7 @@ class Hosts:
         self.names = (f"rxa{mark}", f"rxb{mark}")
         self.cable = (f"rxv{mark}", f"rxw{mark}")
         self.addresses = ("10.213.77.1", "10.213.77.2")
+        self.started = []
 
     def __enter__(self):
         for name in self.names:
@@ -49,6 +50,8 @@ class Hosts:
         return self
 
     def __exit__(self, *_error):
+        for process in self.started:  # all of them have been ended by now
+            process.wait(30)
         for name in self.names:
             ip("netns", "del", name)
 
@@ -61,9 +64,11 @@ class Hosts:
     def start(self, host, words, environment, log):
         """A process on one of the hosts."""
         command = ["ip", "netns", "exec", self.names[host], *words]
-        return subprocess.Popen(
+        process = subprocess.Popen(
             command, env=environment, cwd=REPOSITORY, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
         )
+        self.started.append(process)
+        return process
 
     def inside(self, host, ask):
         """What `ask` returns in a thread whose sockets are on that host; None if it fails."""
@@ -130,8 +135,9 @@ def far_node(hosts, head, tmp_path):
 
 def sweep_on(hosts, head, sweep, results, tmp_path):
     words = [sys.executable, "-m", "rtxscale", "sweep", str(sweep), "--results", str(results), "--no-report"]
-    log = (tmp_path / f"driver-{time.monotonic_ns()}.log").open("w+")
-    return hosts.start(0, [*words, "--address", head.address], head.environment, log), Path(log.name)
+    path = tmp_path / f"driver-{time.monotonic_ns()}.log"
+    with path.open("wb") as log:
+        return hosts.start(0, [*words, "--address", head.address], head.environment, log), path
 
 
 def test_a_cable_pulled_under_a_trial_ends_it_in_time_and_the_sweep_resumes(hosts, cluster, tmp_path):

@@ -1,6 +1,7 @@
 """What `run` decides about clusters, hosts and processes without starting any."""
 
 import inspect
+import os
 import socket
 import time
 
@@ -8,9 +9,9 @@ import pytest
 
 from rtxscale.errors import RunError
 from rtxscale.plan.model import Placement
-from rtxscale.run import authentication, cluster
+from rtxscale.run import authentication, cluster, worker
 from rtxscale.run.authentication import Answer
-from rtxscale.run.host import UNWANTED_CALLBACKS, session_trainer
+from rtxscale.run.host import UNWANTED_CALLBACKS, session_trainer, torch_config
 from rtxscale.run.hub import Registered
 from rtxscale.run.ray_setup import prepare
 from rtxscale.run.session import SessionSpec, check_places
@@ -114,6 +115,33 @@ def test_the_trainer_still_has_its_hooks():
 
     for name in UNWANTED_CALLBACKS:
         assert hasattr(data_parallel_trainer, name), f"Ray no longer has {name}"
+
+
+class Workers:
+    """A worker group of one: what is executed on it is executed here."""
+
+    def __init__(self):
+        self.done = []
+
+    def execute(self, work, *_given, **_named):
+        self.done.append(work.__name__)
+        return [work()]
+
+
+def test_gloo_listens_where_ray_does_before_it_connects(monkeypatch):
+    from ray.train.torch.config import _TorchBackend
+
+    workers = Workers()
+    monkeypatch.delenv("GLOO_SOCKET_IFNAME", raising=False)
+    monkeypatch.setattr(worker.ray.util, "get_node_ip_address", lambda: "127.0.0.1")
+    monkeypatch.setattr(_TorchBackend, "on_start", lambda _self, group, _config: group.done.append("connected"))
+    config = torch_config()
+    config.backend_cls().on_start(workers, config)
+    assert workers.done == ["settle_interface", "connected"]
+    assert os.environ["GLOO_SOCKET_IFNAME"] == "lo"
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "eth7")
+    config.backend_cls().on_start(workers, config)
+    assert os.environ["GLOO_SOCKET_IFNAME"] == "eth7", "the user's choice"
 
 
 def spec(**environment):
