@@ -25,6 +25,7 @@ from rtxscale.analysis.headline import headline
 from rtxscale.analysis.interpret import Measured, interpreted
 from rtxscale.analysis.remarks import Evidence, remarks
 from rtxscale.analysis.script_code import code_remarks
+from rtxscale.analysis.targets import target_remarks, target_table
 from rtxscale.results.outcomes import SIMULATED
 from rtxscale.results.read import Run
 from rtxscale.spec.declare import Price
@@ -84,6 +85,7 @@ def _compared(found: Measured, settled: pl.DataFrame, confirming: pl.DataFrame, 
     effects = effect_table(cells, measured, found.axes)
     bandwidth = bandwidth_table(found.collectives, found.counted, cells.frame)
     outcomes = outcome_table(settled)
+    targets = target_table(found.counted, cells.frame)
     evidence = Evidence(
         settled=settled,
         counted=found.counted,
@@ -102,6 +104,7 @@ def _compared(found: Measured, settled: pl.DataFrame, confirming: pl.DataFrame, 
         remarks=(
             *code_remarks(found.counted, found.attestation),
             *confirmation_remarks(confirming, confirmed, best),
+            *target_remarks(targets),
             *remarks(evidence),
         ),
         cells=cells.shown(),
@@ -111,5 +114,6 @@ def _compared(found: Measured, settled: pl.DataFrame, confirming: pl.DataFrame, 
         effects=effects,
         bandwidth=bandwidth,
         drift=drift,
+        targets=targets,
         outcomes=outcomes,
     )

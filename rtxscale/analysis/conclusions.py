@@ -343,6 +343,21 @@ SENTINELS: dict[str, pl.DataType] = {
 }
 """Sentinels that count, in order of time within each session."""
 
+TARGETS: dict[str, pl.DataType] = {
+    "cell_id": pl.String(),
+    "label": pl.String(),
+    "gpus": pl.Int64(),
+    "global_batch": pl.Int64(),
+    "runs": pl.Int64(),  # that went for the target, each with a seed of its own
+    "reached": pl.Int64(),
+    "median_s": pl.Float64(),  # over all runs, those that did not get there above the others; null: not known
+    "median_steps": pl.Float64(),
+    "median_work": pl.Float64(),
+    "work_unit": pl.String(),
+    "not_reached_s": pl.Float64(),  # the shortest time after which a run was stopped
+}
+"""Cells with a target, by GPU count."""
+
 OUTCOMES: dict[str, pl.DataType] = {
     "stage": pl.String(),  # what the trials were measured for: sweep, sentinel, confirm
     "outcome": pl.String(),
@@ -381,4 +396,5 @@ class Conclusions:
     budget: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=BUDGET))
     drift: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=DRIFT))
     sentinels: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=SENTINELS))
+    targets: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=TARGETS))
     outcomes: pl.DataFrame

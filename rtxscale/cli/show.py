@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 CONCLUDED = (
     *("cells", "efficiency", "best", "confirmed", "effects", "bandwidth", "fits", "drift", "sentinels", "outcomes"),
     *("interactions", "objectives", "cost", "throttling", "cards", "sanity", "mfu", "budget", "placements", "nodes"),
+    "targets",
 )
 
 

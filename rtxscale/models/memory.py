@@ -16,13 +16,16 @@ FULL = 4
 """Bytes of an fp32 number: whatever is trained, its gradients and optimizer states are kept in it."""
 LOW = 2
 """Bytes of an fp16 or bf16 number: frozen weights are kept in what they compute in."""
+FOUR_BITS = (4 + 8 / 64 + 32 / (64 * 256)) / 8
+"""Bytes of a weight in NF4 with scales that are quantised once more (QLoRA, arXiv:2305.14314, section 3)."""
 ADAM_STATES = 2
 """AdamW keeps two numbers per parameter (Loshchilov and Hutter 2019, arXiv:1711.05101, algorithm 2)."""
 GATHERED_BLOCKS = 2
 """Blocks that FSDP holds whole at a time: the one at work and the one fetched ahead (FSDP2, implicit prefetch)."""
 LOGITS_COPIES = 3
 """fp32 numbers per logit when backward starts: log-softmax, its gradient, the logits' gradient."""
-LOW_PRECISIONS = frozenset({"fp16", "bf16"})
+LOW_PRECISIONS = frozenset({"fp16", "bf16", "fp8"})
+"""Precisions that compute in two bytes; fp8 does outside its matrices, whose FP8 copies are not counted."""
 SHARDED = ("fsdp", "zero2", "zero3")
 """Values of `parallel` under which each GPU keeps a shard of everything (FSDP2)."""
 READERS = {
@@ -53,6 +56,8 @@ class DecoderTraining:
     world: int = 1
     adapter: Adapter | None = None
     """What LoRA trains; None: all weights are trained."""
+    quantised: bool = False
+    """Whether the frozen matrices of the blocks are kept in four bits, as by QLoRA."""
 
     @property
     def tokens(self) -> int:
@@ -83,6 +88,14 @@ class DecoderTraining:
     def frozen(self) -> int:
         """Parameters that are not trained: the base of an adapter."""
         return 0 if self.adapter is None else self.shape.parameters
+
+    @property
+    def frozen_bytes(self) -> float:
+        """Bytes of all weights that are not trained."""
+        if not self.quantised:
+            return float(self.base_bytes * self.frozen)
+        matrices = self.shape.layers * self.shape.block_matrices
+        return FOUR_BITS * matrices + self.base_bytes * (self.frozen - matrices)
 
     @property
     def base_bytes(self) -> int:
@@ -135,7 +148,7 @@ def memory_of(training: DecoderTraining) -> Memory:
     replicated = training.world > 1 and not training.sharded
     split = training.world if training.parallel == "zero1" else 1
     return Memory(
-        weights=state + training.base_bytes * training.frozen / shares,
+        weights=state + training.frozen_bytes / shares,
         gradients=state,
         optimizer=ADAM_STATES * state / split,
         buckets=state if replicated else 0.0,

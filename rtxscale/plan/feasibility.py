@@ -146,6 +146,7 @@ def training_of(workload: LanguageWorkload, gpus: int) -> DecoderTraining:
         reshard_after_forward=workload.reshard_after_forward,
         world=gpus,
         adapter=workload.adapter,
+        quantised=workload.tuning == "qlora",
     )
 
 

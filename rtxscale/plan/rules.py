@@ -29,6 +29,7 @@ from rtxscale.spec.workload import (
 )
 
 HALF_PRECISIONS = ("fp16", "bf16", "fp8")
+QUANTISED_CAPABILITY = (7, 5)
 FLOAT8_CAPABILITY = (8, 9)
 """Tensor cores multiply FP8 from Ada on (NVIDIA, CUDA C++ programming guide, compute capabilities)."""
 
@@ -188,6 +189,19 @@ def sharding_takes_precision(cell: Cell, site: Site) -> str | None:
     return f"precision fp16 with parallel {workload.parallel} is not supported: gradients are scaled whole; use bf16"
 
 
+def quantised_base_is_whole(cell: Cell, site: Site) -> str | None:
+    """QLoRA: four-bit weights are not sharded, and bitsandbytes has no kernels for the oldest cards."""
+    workload = cell.workload
+    if not isinstance(workload, LanguageWorkload) or workload.tuning != "qlora":
+        return None
+    if workload.parallel in SHARDED:
+        return f"tuning qlora with parallel {workload.parallel} is not supported: use ddp or zero1, or tuning lora"
+    if site.capability is not None and site.capability < QUANTISED_CAPABILITY:
+        needs = "tuning qlora needs bitsandbytes >= 0.46 and a compute capability >= 7.5"
+        return f"{needs}: the GPU has {site.capability[0]}.{site.capability[1]}; use lora"
+    return None
+
+
 def graphs_keep_addresses(cell: Cell, site: Site) -> str | None:
     """CUDA graphs replay fixed addresses: FSDP moves the weights, and accumulation outlives the graph's gradients."""
     workload = cell.workload
@@ -245,6 +259,7 @@ RULES_OF_CELLS: tuple[Callable[[Cell, Site], str | None], ...] = (
     whole_buckets_under_compile,
     attention_kernel_exists,
     sharding_takes_precision,
+    quantised_base_is_whole,
     graphs_keep_addresses,
     criterion_can_hold,
     target_can_be_measured,

@@ -14,6 +14,8 @@ from rtxscale.models.shapes import Adapter
 from rtxscale.spec.section import PositiveFloat, PositiveInt, Section, Several
 
 Precision = Literal["fp32", "tf32", "fp16", "bf16"]
+DecoderPrecision = Literal["fp32", "tf32", "fp16", "bf16", "fp8", "fp4"]
+"""fp4 can be asked for and is refused by the plan, with the reason."""
 CompileMode = Literal["off", "default", "reduce-overhead", "max-autotune"]
 Operation = Literal["all_reduce", "reduce_scatter", "all_gather", "broadcast", "all_to_all"]
 DecoderSize = Literal["tiny", "125m", "350m", "1b", "7b", "13b"]
@@ -24,8 +26,22 @@ CUDA_GRAPH_MODES = ("reduce-overhead", "max-autotune")
 """Modes of torch.compile that use CUDA graphs on GPUs."""
 
 
-class VisionWorkload(Section):
-    """Train a timm image model with DDP on synthetic images that stay on the device."""
+class Loading(Section):
+    """Where data come from that do not stay on the device."""
+
+    data_path: str = Field(
+        "",
+        pattern=r"^$|^[^/~\x00][^\x00]*$",
+        description="File or directory of one's own data, relative to the sweep file.",
+    )
+    loader_workers: Annotated[int, Field(ge=0, le=256)] = Field(
+        4, description="Loader processes of each GPU; 0: the rank loads by itself. Resident data have none."
+    )
+    pin_memory: Literal["on", "off"] = Field("on", description="Batches go to the GPU from page-locked memory.")
+
+
+class VisionWorkload(Loading):
+    """Train a timm image model with DDP on random images that stay on the device, or on images from a loader."""
 
     kind: Literal["vision"]
     model: str = Field("resnet50", description="Name of a timm model.", min_length=1)
@@ -40,6 +56,11 @@ class VisionWorkload(Section):
     learning_rate: Literal["auto"] | PositiveFloat = Field("auto", description="auto: 0.01 for sgd, 0.001 for adamw.")
     checkpointing: Literal["off", "on"] = Field(
         "off", description="Recompute activations in backward, as timm cuts them."
+    )
+    data: Literal["resident", "synthetic", "digits", "images"] = Field(
+        "resident",
+        description="resident: random, on the device; synthetic: random, from the loader; digits: scikit-learn's; "
+        "images: those in data_path, a directory for each class.",
     )
     image_size: PositiveInt = Field(224, description="Height and width of an image in pixels.")
     classes: PositiveInt = Field(1000, description="Size of the classifier's output.")
@@ -58,12 +79,17 @@ class VisionWorkload(Section):
         return f"{self.kind}/{self.model}"
 
 
-class LanguageWorkload(Section):
-    """Train a Llama-shaped decoder, or LoRA's adapters on it, with AdamW on random tokens that stay on the device."""
+class LanguageWorkload(Loading):
+    """Train a Llama-shaped decoder, or LoRA's adapters on it, with AdamW: on random tokens that stay, or on text."""
 
     kind: Literal["language"]
     size: DecoderSize = Field("125m", description="Name of a shape in `models.shapes`; weights are random.")
     context: Annotated[int, Field(ge=2, le=1_048_576)] = Field(2048, description="Tokens in a sequence.")
+    data: Literal["resident", "synthetic", "tokens", "bytes", "stdlib"] = Field(
+        "resident",
+        description="resident: random, on the device; synthetic: random, from the loader; tokens: those in data_path "
+        "(.bin of two bytes each, or .npy); bytes: of the text in data_path; stdlib: of Python's own source.",
+    )
     batch_per_gpu: PositiveInt | None = Field(
         None, description="Sequences per GPU and micro-step; the weak study's constant."
     )
@@ -73,7 +99,11 @@ class LanguageWorkload(Section):
     accumulation: PositiveInt = Field(1, description="Micro-steps whose gradients are added up for one update.")
     checkpointing: Literal["off", "on"] = Field("off", description="Recompute each block's activations in backward.")
     attention: AttentionKernel = Field("auto", description="The one kernel allowed; auto leaves the choice to PyTorch.")
-    precision: Precision = Field("bf16", description="fp32, tf32 (fp32 with TF32 matmuls), fp16 with scaling, bf16.")
+    precision: DecoderPrecision = Field(
+        "bf16",
+        description="fp32, tf32 (fp32 with TF32 matmuls), fp16 with scaling, bf16; fp8: the blocks' matrices by "
+        "torchao, the rest in bf16; fp4 is refused.",
+    )
     compile: CompileMode = Field("off", description="torch.compile mode, or off.")
     parallel: Literal["ddp", "fsdp", "zero1", "zero2", "zero3"] = Field(
         "ddp",
@@ -81,17 +111,21 @@ class LanguageWorkload(Section):
         "sharded (FSDP2); zero2: the same, with gathered weights kept from forward to backward.",
     )
     reshard_after_forward: bool = Field(True, description="fsdp only: free gathered weights between the passes.")
-    tuning: Literal["full", "lora"] = Field("full", description="Train all weights, or adapters on frozen ones (peft).")
-    lora_rank: PositiveInt = Field(16, description="lora only: the smaller dimension of an adapter's two matrices.")
-    lora_alpha: PositiveInt = Field(32, description="lora only: an adapter's output is scaled by alpha over rank.")
+    tuning: Literal["full", "lora", "qlora"] = Field(
+        "full",
+        description="full: train all weights; lora: adapters on frozen ones (peft); qlora: on ones in four bits "
+        "(bitsandbytes).",
+    )
+    lora_rank: PositiveInt = Field(16, description="lora, qlora: the smaller dimension of an adapter's two matrices.")
+    lora_alpha: PositiveInt = Field(32, description="lora, qlora: an adapter's output is scaled by alpha over rank.")
     lora_targets: Several[Matrix] = Field(
-        ("q_proj", "v_proj"), min_length=1, description="lora only: the matrices of each block that get an adapter."
+        ("q_proj", "v_proj"), min_length=1, description="lora, qlora: the matrices of each block that get an adapter."
     )
 
     @property
     def adapter(self) -> Adapter | None:
         """What LoRA trains; None where all weights are trained."""
-        return Adapter(rank=self.lora_rank, targets=self.lora_targets) if self.tuning == "lora" else None
+        return Adapter(rank=self.lora_rank, targets=self.lora_targets) if self.tuning != "full" else None
 
     @property
     def identity(self) -> tuple[str, ...]:
@@ -213,8 +247,43 @@ class ScriptWorkload(Section):
         return f"{self.kind}/{self.entry or self.path}"
 
 
+Share = Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)]
+
+
+class SimulatedWorkload(Section):
+    """Nothing is trained and nothing measured: numbers from a planted scaling law, on a cluster that is not there.
+
+    It takes the tool through a cluster that nobody has at hand, and shows whether it finds what was planted. The law is
+    Gunther's, X(N) = N rate / (1 + contention (N - 1) + coherency N (N - 1)); without coherency it is Amdahl's.
+    """
+
+    kind: Literal["simulated"]
+    machines: Annotated[int, Field(ge=1, le=1024)] = Field(1, description="Nodes of the simulated cluster.")
+    gpus_per_machine: Annotated[int, Field(ge=1, le=16)] = Field(8, description="Simulated GPUs of each node.")
+    rate: PositiveFloat = Field(1000.0, description="Samples per second of one simulated GPU.")
+    contention: Share = Field(0.02, description="Serial share of the planted law.")
+    coherency: Share = Field(0.0, description="Cost of each pair of workers in the planted law.")
+    cross_socket_loss: Share = Field(0.0, description="Share of throughput lost where GPUs are on two sockets.")
+    cross_node_loss: Share = Field(0.0, description="Share of throughput lost where GPUs are on several nodes.")
+    noise: Share = Field(0.01, description="Relative standard deviation between trials of a session.")
+    session_noise: Share = Field(0.01, description="Relative standard deviation between sessions.")
+    batch_per_gpu: PositiveInt | None = Field(None, description="Samples per GPU and step; the weak study's constant.")
+    global_batch: PositiveInt | None = Field(None, description="Samples of all GPUs per step; the strong study's.")
+    precision: Literal["fp32"] = Field("fp32", description="Nothing is computed; the word has no meaning here.")
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        """Nothing of a simulated trial outlives it, so every one can share a session."""
+        return (self.kind,)
+
+    @property
+    def label(self) -> str:
+        """How tables name it, such as `simulated/contention 0.02, coherency 0`."""
+        return f"{self.kind}/contention {self.contention:g}, coherency {self.coherency:g}"
+
+
 Workload = Annotated[
-    VisionWorkload | LanguageWorkload | DiffusionWorkload | ScriptWorkload | CollectivesWorkload,
+    VisionWorkload | LanguageWorkload | DiffusionWorkload | ScriptWorkload | CollectivesWorkload | SimulatedWorkload,
     Field(discriminator="kind"),
 ]
 

@@ -16,6 +16,7 @@ from torch import nn
 from rtxscale.models.shapes import SIZES
 from rtxscale.nccl.attest import Attested, Verdict
 from rtxscale.spec.workload import LanguageWorkload
+from rtxscale.workloads import quantisation
 from rtxscale.workloads.precision import AUTOCAST
 
 MISSING = "workload.tuning: found lora, which needs peft; install it with pip install 'rtxscale[finetune]'"
@@ -39,7 +40,10 @@ def add_adapters(model: nn.Module, workload: LanguageWorkload) -> None:
     # Importing peft takes seconds, which full training need not pay.
     from peft import LoraConfig, inject_adapter_in_model
 
-    model.to(AUTOCAST.get(workload.precision, torch.float32))
+    dtype = AUTOCAST.get(workload.precision, torch.float32)
+    model.to(dtype)
+    if workload.tuning == "qlora":
+        quantisation.make_places(model, dtype)
     config = LoraConfig(
         r=workload.lora_rank, lora_alpha=workload.lora_alpha, target_modules=list(workload.lora_targets)
     )
@@ -71,9 +75,13 @@ def attest_tuning(workload: LanguageWorkload, model: nn.Module) -> Attested:
     """What can be trained, counted on the model that was really built, against what the shape says it should be."""
     counts = {name: (p.numel(), p.requires_grad) for name, p in model.named_parameters()}
     trainable = {name: count for name, (count, open_) in counts.items() if open_}
-    every, some = sum(count for count, _ in counts.values()), sum(trainable.values())
-    kind = "full" if some == every else "lora" if trainable and all(map(is_adapter, trainable)) else "other weights"
     shape, adapter = SIZES[workload.size], workload.adapter
+    places = sum(quantisation.is_place(layer) for layer in model.modules())
+    every, some = sum(count for count, _ in counts.values()), sum(trainable.values())
+    if places and adapter:  # four-bit weights lie packed, several in one number
+        every = shape.parameters + adapter.parameters(shape)
+    kind = "full" if some == every else "lora" if trainable and all(map(is_adapter, trainable)) else "other weights"
+    kind = "qlora" if kind == "lora" and places == shape.layers * len(shape.matrices) else kind
     expected = adapter.parameters(shape) if adapter else shape.parameters
     return Attested(
         subject="workload.tuning",

@@ -6,6 +6,7 @@ whole on one. The same seed gives the same weights however they are spread. Call
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -15,6 +16,7 @@ from torch.utils.checkpoint import checkpoint
 
 from rtxscale.models.shapes import DecoderShape
 from rtxscale.nccl.attest import Attested, Verdict
+from rtxscale.workloads import quantisation
 from rtxscale.workloads.adapters import first_adapter_values, is_adapter
 from rtxscale.workloads.attention import REPEATED_HEADS, repeated_heads
 from rtxscale.workloads.parallel import assign
@@ -56,20 +58,34 @@ def materialise(model: Any, device: torch.device) -> None:
 
 
 @torch.no_grad()
-def fill(model: nn.Module, device: torch.device) -> None:
-    """Draw all weights anew from `SEED`: matrices normal, norms one. One whole matrix at a time is on the device.
+def fill(model: nn.Module, device: torch.device, *, seed: int = 0) -> None:
+    """Draw all weights anew from `SEED` and `seed`: matrices normal, norms one.
 
-    Adapters are drawn after everything else, so that the model below them is the one that is trained without them.
+    One whole matrix at a time is on the device. Adapters are drawn after everything else, so that the model below them
+    is the one that is trained without them.
     """
-    generator = torch.Generator(device).manual_seed(SEED)
-    for name, parameter in sorted(model.named_parameters(), key=lambda named: is_adapter(named[0])):
-        if is_adapter(name):
+    generator = torch.Generator(device).manual_seed(SEED + seed)
+    for name, layer, parameter in sorted(_weights(model), key=lambda weight: is_adapter(weight[0])):
+        if quantisation.is_place(layer):
+            whole = torch.empty(layer.out_features, layer.in_features, device=device)
+            quantisation.quantise(layer, whole.normal_(0.0, SPREAD, generator=generator))
+        elif is_adapter(name):
             assign(parameter, first_adapter_values(name, parameter.shape, generator))
-            continue
-        whole = torch.ones(parameter.shape, device=device)
-        if parameter.ndim > 1:
-            whole.normal_(0.0, SPREAD, generator=generator)
-        assign(parameter, whole)
+        else:
+            whole = torch.ones(parameter.shape, device=device)
+            if parameter.ndim > 1:
+                whole.normal_(0.0, SPREAD, generator=generator)
+            assign(parameter, whole)
+
+
+def _weights(model: nn.Module) -> Iterator[tuple[str, Any, Any]]:
+    """Name, layer and parameter of every weight in the order of `named_parameters`, places without weights included."""
+    for prefix, layer in model.named_modules():
+        for name, parameter in layer.named_parameters(recurse=False):
+            if not quantisation.is_place(layer):
+                yield f"{prefix}.{name}", layer, parameter
+        if quantisation.is_place(layer):
+            yield f"{prefix}.weight", layer, None
 
 
 def set_checkpointing(model: Any, wanted: bool) -> None:

@@ -9,7 +9,7 @@ import torch
 
 from rtxscale.nccl.attest import Attested, Verdict
 
-AUTOCAST = {"fp16": torch.float16, "bf16": torch.bfloat16}
+AUTOCAST = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp8": torch.bfloat16}
 
 
 def set_precision(precision: str) -> None:

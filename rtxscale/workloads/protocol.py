@@ -23,7 +23,8 @@ class Context:
     """Where and with whom a workload runs.
 
     `group` carries gradients and is None at one worker. `exchange` hands one object of each rank to all ranks, in rank
-    order, outside `group`; every rank must call it equally often. `kept` lives as long as the session.
+    order, outside `group`; every rank must call it equally often. `kept` lives as long as the session. `seed` is that
+    of first weights and of the order of data that are loaded.
     """
 
     workload: WorkloadSpec
@@ -34,6 +35,7 @@ class Context:
     group: dist.ProcessGroup | None
     exchange: Callable[[Any], list[Any]]
     kept: dict[str, Any]
+    seed: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)

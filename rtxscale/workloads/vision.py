@@ -1,6 +1,6 @@
-"""Training of a timm image model with SGD or AdamW on synthetic images that stay on the device.
+"""Training of a timm image model with SGD or AdamW, on random images that stay on the device or on a loader's.
 
-Not an accuracy benchmark: labels are random, every trial starts from the same weights. The model is built once per
+Not an accuracy benchmark: every trial starts from the same weights. The model is built once per
 session; a trial restores its state, wraps it and compiles it anew. Caller: `registry`.
 """
 
@@ -21,11 +21,15 @@ from rtxscale.nccl.attest import Attested, Verdict
 from rtxscale.spec.workload import VisionWorkload
 from rtxscale.workloads.apart import DdpApart, apart
 from rtxscale.workloads.compilation import attest_compile, begin_step, forget_compiled
+from rtxscale.workloads.datasets import image_sets
+from rtxscale.workloads.evaluation import Evaluation, evaluated
+from rtxscale.workloads.loading import Batches, Loaded, OnDevice, attest_data
 from rtxscale.workloads.parallel import bucket_layout, data_parallel
 from rtxscale.workloads.precision import attest_precision, autocast, set_precision
 from rtxscale.workloads.protocol import Bucket, Context
 from rtxscale.workloads.recomputation import Recomputation
 from rtxscale.workloads.resident import Resident, resident
+from rtxscale.workloads.updates import Updates
 
 SEED = 1234
 LEARNING_RATES = {"sgd": 0.01, "adamw": 0.001}
@@ -59,14 +63,22 @@ class VisionTraining:
         self._workload = workload
         self._device = device
         self._context = context
+        self._bare = model
         self._wrapped: Any = data_parallel(model, context)
         mode = workload.compile
         self._model: Any = self._wrapped if mode == "off" else torch.compile(self._wrapped, mode=mode)
-        self._micro_batches = _micro_batches(workload, context)
-        self._micro_steps = len(self._micro_batches)
-        self.work_per_step: float | None = float(sum(labels.numel() for _, labels in self._micro_batches))
+        batch = _batch(workload, context)
+        self._micro_steps = workload.accumulation
+        self.work_per_step: float | None = float(batch * self._micro_steps)
+        self._sets = None if workload.data == "resident" else image_sets(workload)
+        self._batches: Batches = (
+            OnDevice(_micro_batches(workload, context))
+            if self._sets is None
+            else Loaded(self._sets.training, workload, context, batch)
+        )
         scaled = workload.precision == "fp16"
         self._optimizer = _optimizer(workload, model, fused=not scaled)
+        self._updates = Updates(self._optimizer)
         self._scaler = torch.amp.GradScaler(device.type, enabled=scaled)
         self._loss: torch.Tensor | None = None
         self._output_dtype: torch.dtype | None = None
@@ -75,18 +87,51 @@ class VisionTraining:
             self._recomputation.stop()
 
     def step(self) -> float:
-        """All micro-steps and one update; images are resident, so input takes no time."""
+        """All micro-steps and one update; the seconds waited for the loader, which resident images do without."""
         begin_step(self._workload.compile)
         losses = []
-        for place, (images, labels) in enumerate(self._micro_batches, start=1):
+        for place in range(1, self._micro_steps + 1):
+            images, labels = self._batches.take()
             with self._reduction(last=place == self._micro_steps):
                 losses.append(self._micro_step(images, labels))
         self._scaler.step(self._optimizer)
         self._scaler.update()
+        self._updates.step()
         self._optimizer.zero_grad(set_to_none=True)
         self._loss = losses[0] if len(losses) == 1 else torch.stack(losses).sum()
         self._recomputation.stop()
-        return 0.0
+        return self._batches.waited_s()
+
+    @property
+    def skipped_steps(self) -> int:
+        """Steps so far whose update gradient scaling skipped."""
+        return self._updates.skipped
+
+    def evaluate(self, samples: int) -> Evaluation:
+        """This rank's part of the held-out images, by the bare model with this rank's running statistics.
+
+        Raises:
+            ValueError: nothing is held out.
+        """
+        if self._sets is None or self._sets.held_out is None:
+            raise ValueError(
+                f"found data {self._workload.data}, of which nothing is held out; expected digits or images"
+            )
+        self._bare.eval()
+        batch = _batch(self._workload, self._context)
+        found = evaluated(self._sets.held_out, self._context, samples=samples, batch=batch, score=self._score)
+        self._bare.train()
+        return found
+
+    @torch.no_grad()
+    def _score(self, batch: Any, weights: torch.Tensor) -> Evaluation:
+        images, labels = (part.to(self._device) for part in batch)
+        with autocast(self._workload.precision, self._device):
+            output = self._bare(images)
+        losses = functional.cross_entropy(output.float(), labels, reduction="none")
+        right = (output.argmax(dim=1) == labels).float()
+        sums = [float((values * weights).sum()) for values in (torch.ones_like(weights), losses, right)]
+        return Evaluation(samples=sums[0], loss=sums[1], correct=sums[2])
 
     def _reduction(self, *, last: bool) -> AbstractContextManager[Any]:
         """DDP adds gradients up locally until the last micro-step."""
@@ -117,6 +162,7 @@ class VisionTraining:
     def attest(self) -> tuple[Attested, ...]:
         """Precision, checkpointing (not of compiled models unless asked for), compilation, cuDNN's algorithms."""
         rows = [attest_precision(self._workload.precision, self._output_dtype, self._device)]
+        rows.append(attest_data(self._workload, self._sets, self._batches))
         if self._workload.compile == "off" or self._workload.checkpointing == "on":
             rows.append(self._recomputation.attest(self._workload.checkpointing))
         if self._workload.compile != "off":
@@ -134,7 +180,7 @@ class VisionTraining:
         self._optimizer.zero_grad(set_to_none=True)
         self._recomputation.stop()
         self._model = self._wrapped = self._loss = None
-        self._micro_batches = ()
+        self._batches.close()
         if self._workload.compile != "off":
             forget_compiled()
 
@@ -179,7 +225,8 @@ def _optimizer(workload: VisionWorkload, model: nn.Module, *, fused: bool) -> to
 
 def _restored_model(workload: VisionWorkload, context: Context) -> nn.Module:
     """The session's model in its initial state, in the memory format and with the checkpointing asked for."""
-    kept = resident(context, workload.identity, lambda: _build(workload, context.device))
+    form = (*workload.identity, f"seed {context.seed}") if context.seed else workload.identity
+    kept = resident(context, form, lambda: _build(workload, context.device, form, SEED + context.seed))
     model: nn.Module = kept.model
     layout = torch.channels_last if workload.channels_last else torch.contiguous_format
     model.to(memory_format=layout)
@@ -197,9 +244,9 @@ def _set_checkpointing(model: Any, wanted: bool) -> None:
         model.set_grad_checkpointing(wanted)
 
 
-def _build(workload: VisionWorkload, device: torch.device) -> Resident:
+def _build(workload: VisionWorkload, device: torch.device, form: tuple[str, ...], seed: int) -> Resident:
     """A new model with seeded weights on the device."""
-    torch.manual_seed(SEED)
+    torch.manual_seed(seed)
     options: dict[str, Any] = {"num_classes": workload.classes}
     try:
         model = timm.create_model(workload.model, img_size=workload.image_size, **options)
@@ -210,12 +257,17 @@ def _build(workload: VisionWorkload, device: torch.device) -> Resident:
         model = timm.create_model(workload.model, **options)
     model = model.to(device)
     initial = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
-    return Resident(identity=workload.identity, model=model, initial=initial)
+    return Resident(identity=form, model=model, initial=initial)
+
+
+def _batch(workload: VisionWorkload, context: Context) -> int:
+    """Images of this rank in a micro-step."""
+    return workload.batch_per_gpu or (workload.global_batch or context.world) // context.world
 
 
 def _micro_batches(workload: VisionWorkload, context: Context) -> tuple[tuple[torch.Tensor, torch.Tensor], ...]:
     """Random images (batch, channel, height, width) and labels (batch,) of each micro-step, different on each rank."""
-    batch = workload.batch_per_gpu or (workload.global_batch or context.world) // context.world
+    batch = _batch(workload, context)
     own = batch * workload.accumulation
     generator = torch.Generator(context.device).manual_seed(SEED + context.rank)
     shape = (own, 3, workload.image_size, workload.image_size)

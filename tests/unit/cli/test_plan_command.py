@@ -142,3 +142,14 @@ def test_where_the_workers_sit_is_shown_where_there_is_a_choice(path, tmp_path):
     assert session["nodes"] == ["assumed0", "assumed0", "assumed1", "assumed1", "assumed2", "assumed2"]
     assert session["gpu_uuids"][-1] == "GPU-assumed2-1"
     assert session["link_class"] == "cross_node"
+
+
+def test_data_that_are_not_there_are_an_error_here_and_not_of_another_machine(tmp_path):
+    file = tmp_path / "data.yaml"
+    file.write_text(
+        SWEEP.replace("batch_per_gpu: 8", "model: test_resnet, batch_per_gpu: 8, data: images, data_path: nowhere")
+    )
+    result = run(file)
+    assert isinstance(result.exception, BadInput)
+    assert "found no nowhere beside the sweep file" in str(result.exception)
+    assert run(file, "--assume", "4x RTX 5090").exit_code == 0

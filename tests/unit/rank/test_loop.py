@@ -72,7 +72,7 @@ def test_out_of_memory_on_a_gpu_says_what_was_taken_and_keeps_it_as_facts(monkey
     taken = loop.MemoryTaken(total_mib=32113.0, allocated_mib=26000.0, reserved_mib=27000.0)
     monkeypatch.setattr(loop, "run_trial", run_trial)
     monkeypatch.setattr(loop, "memory_taken", lambda device: taken)
-    session = SimpleNamespace(place=PLACE, device=torch.device("cuda"))
+    session = SimpleNamespace(place=PLACE, log=None, device=torch.device("cuda"))
     report, failure = loop._attempt(Order(trial=TRIAL, trial_id="t"), session)
     assert report.message == failure.message
     assert report.message == (

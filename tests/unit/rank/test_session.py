@@ -24,14 +24,15 @@ GATE = {"temperature_slope": 0.5, "clock_slope": 0.002}
 MEASURE = {"warmup_min_s": 0.2, "warmup_max_s": 3.0, "window_s": 0.2, "min_steps": 5, "tolerance": 5.0}
 BUDGET, DELAY_S = {"loss_budget": True, "min_steps": 6}, 0.25
 DELAY_MS = 1000 * DELAY_S
+TOP1 = {"metric": "top1", "value": 0.5, "every_steps": 5, "max_time_s": 60.0, "samples": 179}
 LATE = {"nobody late": {}, "rank 1 late": {"delay_ms": DELAY_MS, "delay_rank": 1}, "all late": {"delay_ms": DELAY_MS}}
 
 
-def vision(batch=4, visit=1, bucket="auto", measure=(), collectives=None, planted=(), **workload):
+def vision(batch=4, visit=1, bucket="auto", measure=(), collectives=None, planted=(), target=None, **workload):
     fields = {"kind": "vision", "model": "test_resnet", "image_size": 32, "classes": 10, "precision": "fp32"}
     fields |= {"batch_per_gpu": batch, "global_batch": batch * WORLD, **workload}
     cell = {"gpus": WORLD, "workload": fields, "ddp": {"bucket_mib": bucket}, "measure": MEASURE | dict(measure)}
-    cell |= {"collectives": collectives, "planted": dict(planted)}
+    cell |= {"collectives": collectives, "planted": dict(planted), "target": target}
     return Trial.model_validate({"cell": cell, "visit": visit})
 
 
@@ -57,6 +58,9 @@ TRIALS = {
     "longer soak": vision(precision="bf16", measure={"soak_s": 0.4}, visit=3),
     "lost while soaking": vision(batch=NAN_ON_RANK_1, measure={"soak_s": 0.2}, image_size=64),
     "soaked after all": vision(measure={"soak_s": 0.2}, image_size=64),
+    "to target": vision(
+        batch=16, target=TOP1, measure={"warmup_max_s": 30.0}, data="digits", loader_workers=0, optimizer="adamw"
+    ),
     "small buckets again": vision(bucket=0.25, visit=2),
     **{name: vision(measure=BUDGET, planted=planted) for name, planted in LATE.items()},
 }
@@ -140,6 +144,16 @@ def test_a_trial_repeats_the_training_of_its_predecessor(answers):
     first, again = (answers[name].facts for name in ("small buckets", "small buckets again"))
     assert first["loss_last"] < 2.3  # ln(10): what guessing costs
     assert again["loss_last"] == pytest.approx(first["loss_last"], abs=1.0)
+
+
+def test_two_ranks_train_to_a_target_together(answers):
+    facts = answers["to target"].facts
+    assert facts["target_reached"]
+    assert facts["target_value"] >= 0.5
+    assert facts["target_work"] == 16 * WORLD * facts["target_steps"]
+    assert answers["to target"].wall_s > facts["target_s"] + facts["target_evaluation_s"]
+    assert facts["input_share"] > 0, "digits come from a loader"
+    assert "target_reached" not in answers["small buckets"].facts
 
 
 def test_gloo_makes_nccl_not_applicable(answers):

@@ -237,7 +237,8 @@ def test_a_measure_on_an_axis_is_left_to_the_plan():
 
 def test_every_missing_field_is_named():
     assert {problem.path for problem in problems("visits: 2\n")} == {"name", "question", "study", "workload", "axes"}
-    assert only(GOOD.replace("kind: vision, ", "")).expected == "vision, language, diffusion, script or collectives"
+    kinds = "vision, language, diffusion, script, collectives or simulated"
+    assert only(GOOD.replace("kind: vision, ", "")).expected == kinds
 
 
 def test_nothing_is_interpreted():

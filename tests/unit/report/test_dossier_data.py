@@ -1,0 +1,77 @@
+"""What a dossier says of data and targets: of resident data what it always said, of others what was attested."""
+
+from types import SimpleNamespace
+
+import polars as pl
+import pytest
+
+from rtxscale.report import dossier_data
+from rtxscale.report.dossier_facts import NOT_APPLICABLE, documented
+from rtxscale.results.schema import table
+from rtxscale.spec.cell import Cell
+from rtxscale.workloads import datasets
+
+NAMES = ("dataset", "dataset_version", "tokenizer", "augmentations", "loader", "pinned", "no_target")
+
+
+def facts(target=None, trials=(), **workload):
+    cell = Cell.model_validate({"workload": {"kind": "vision", "batch_per_gpu": 4} | workload, "target": target})
+    seen = {"subject": "workload.data", "requested": "digits", "observed": "digits, SHA-256 ab", "verdict": "honoured"}
+    return SimpleNamespace(
+        cells=[cell],
+        attestation=pl.from_arrow(table("attestation", [seen])),
+        trials=pl.from_arrow(table("trials", list(trials))),
+    )
+
+
+def answers(one):
+    fallback = {name: lambda _: documented("as ever", "rtxscale") for name in NAMES}
+    return {name: derive(one) for name, derive in dossier_data.of_loaded(fallback).items()}
+
+
+def test_resident_data_are_told_as_ever():
+    assert {answer.value for answer in answers(facts()).values()} == {"as ever"}
+
+
+def test_data_from_a_loader_are_told_by_what_was_attested_and_asked_for():
+    told = answers(facts(data="digits", loader_workers=3, pin_memory="off"))
+    assert told["dataset"].value.startswith("digits, SHA-256 ab")
+    assert (told["loader"].value, told["pinned"].value) == ("3", "off")
+    assert told["no_target"].status == NOT_APPLICABLE
+    assert told["tokenizer"] is None
+
+
+def test_a_decoder_of_bytes_has_bytes_for_tokens():
+    told = answers(facts(kind="language", data="stdlib"))
+    assert told["tokenizer"].value == "bytes: a token is a byte of the text"
+
+
+def test_the_augmentations_are_the_workloads_own():
+    assert dossier_data.AUGMENTATIONS["images"] == datasets.AUGMENTATIONS
+
+
+@pytest.mark.parametrize(
+    ("target", "said"),
+    [
+        (
+            {"metric": "top1", "value": 0.9},
+            "top1 at least 0.9 of up to 1,024 held-out samples, looked at every 20 steps",
+        ),
+        ({"metric": "loss", "value": 2.5, "every_steps": 5}, "loss at most 2.5, looked at every 5 steps"),
+    ],
+)
+def test_the_exact_target_is_told(target, said):
+    assert dossier_data.target(facts(target=target, data="digits")).value == said
+    assert dossier_data.target(facts()) is None
+
+
+def test_time_to_target_says_who_did_not_get_there():
+    ran = [
+        {"gpus": 1, "target_reached": True, "target_s": 4.0},
+        {"gpus": 1, "target_reached": True, "target_s": 2.0},
+        {"gpus": 2, "target_reached": False, "target_s": 60.0},
+        {"gpus": 2},
+    ]
+    said = dossier_data.time_to_target(facts(trials=ran)).value
+    assert said == "1 workers: 2 of 2 runs reached it, 2 to 4 s; 2 workers: 0 of 1 runs reached it"
+    assert dossier_data.time_to_target(facts()) is None
