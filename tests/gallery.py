@@ -34,6 +34,7 @@ from rtxscale.report.figure import Figure
 from rtxscale.report.key_numbers import key_numbers
 from rtxscale.report.page import write_report
 from rtxscale.report.topology_chart import topology_figures
+from rtxscale.report.trial_counts import trial_counts
 from rtxscale.results.read import Run, polars_schema
 
 PICTURES = GOLDEN / "pictures"
@@ -66,7 +67,7 @@ def gallery(run: Run, conclusions: Conclusions) -> Iterator[Picture]:
     for name in (*CHARTS, "topology"):
         yield Picture(name=name, figure=drawn[name], digest=digest(content_of(drawn[name])))
     first = [content_of(figure) for figure in drawn.values() if figure.section == "scaling"]
-    numbers = [[one.label, one.value, one.detail] for one in key_numbers(conclusions, "GPUs")]
+    numbers = [[one.label, one.value, one.detail] for one in key_numbers(conclusions, "GPUs", trial_counts(run))]
     yield Picture(name=REPORT, digest=digest([conclusions.headline, numbers, *conclusions.remarks, *first]))
 
 

@@ -16,7 +16,7 @@ from rtxscale.analysis.best import best_table
 from rtxscale.analysis.cells import cell_table, replicates
 from rtxscale.analysis.conclusions import Conclusions
 from rtxscale.analysis.confirmed import confirmation_remarks, confirmed_table, with_confirmation
-from rtxscale.analysis.counted import counted_trials, of_stage, outcome_table, settled_trials
+from rtxscale.analysis.counted import counted_trials, of_stage, outcome_table, retry_table, settled_trials
 from rtxscale.analysis.drift import drift_table, sentinel_table
 from rtxscale.analysis.effects import effect_table
 from rtxscale.analysis.efficiency import efficiency_table
@@ -26,9 +26,11 @@ from rtxscale.analysis.interpret import Measured, interpreted
 from rtxscale.analysis.remarks import Evidence, remarks
 from rtxscale.analysis.script_code import code_remarks
 from rtxscale.analysis.targets import target_remarks, target_table
+from rtxscale.errors import SpecError
 from rtxscale.results.outcomes import SIMULATED
 from rtxscale.results.read import Run
 from rtxscale.spec.declare import Price
+from rtxscale.spec.load import parse_sweep
 
 
 def conclude(run: Run, *, price: Price | None = None) -> Conclusions:
@@ -41,7 +43,22 @@ def conclude(run: Run, *, price: Price | None = None) -> Conclusions:
     settled = flagged(trials, attestation, environment)
     axes = run.manifest["axes"]
     lazy = {"telemetry": run.frame("telemetry"), "steps": run.frame("steps")}
-    return conclude_tables(settled, collectives, axes=axes, attestation=attestation, price=price, **lazy)
+    visits, problems = _visits_asked(run)
+    found = conclude_tables(
+        settled, collectives, axes=axes, attestation=attestation, price=price, visits=visits, **lazy
+    )
+    return replace(found, remarks=(*problems, *found.remarks))
+
+
+def _visits_asked(run: Run) -> tuple[int | None, tuple[str, ...]]:
+    """How many visits the run's sweep asks for, and what to say where it cannot be read."""
+    try:
+        return parse_sweep(run.sweep_text, "sweep.yaml").visits, ()
+    except SpecError as error:
+        return None, (
+            "The run's sweep.yaml is no sweep that this rtxscale can read, so how many visits and trials it asks for "
+            f"is not known: {' '.join(str(error).split())}",
+        )
 
 
 def conclude_tables(
@@ -53,8 +70,9 @@ def conclude_tables(
     price: Price | None = None,
     telemetry: pl.LazyFrame | None = None,
     steps: pl.LazyFrame | None = None,
+    visits: int | None = None,
 ) -> Conclusions:
-    """What these rows say; `axes` holds the values of each axis as written in the sweep."""
+    """What these rows say; `axes` holds the values of each axis as written in the sweep, `visits` how many it asks."""
     every = settled_trials(trials)
     sentinels = sentinel_table(every, collectives)
     drift = drift_table(every, sentinels)
@@ -72,11 +90,14 @@ def conclude_tables(
         telemetry=telemetry,
         steps=steps,
     )
-    compared = _compared(found, settled, of_stage(trials, "confirm"), drift)
-    return interpreted(replace(compared, sentinels=sentinels, outcomes=outcome_table(every)), found)
+    compared = _compared(found, settled, of_stage(trials, "confirm"), drift, visits)
+    outcomes, retries = outcome_table(every), retry_table(trials)
+    return interpreted(replace(compared, sentinels=sentinels, outcomes=outcomes, retries=retries), found)
 
 
-def _compared(found: Measured, settled: pl.DataFrame, confirming: pl.DataFrame, drift: pl.DataFrame) -> Conclusions:
+def _compared(
+    found: Measured, settled: pl.DataFrame, confirming: pl.DataFrame, drift: pl.DataFrame, visits: int | None
+) -> Conclusions:
     """Cells against each other: efficiency, the best, what confirmed it, effects, and the answer in one sentence."""
     cells, measured = found.cells, found.replicates
     efficiency = efficiency_table(cells.frame)
@@ -95,11 +116,12 @@ def _compared(found: Measured, settled: pl.DataFrame, confirming: pl.DataFrame, 
         effects=effects,
         drift=drift,
         axes=found.axes,
+        visits=visits,
     )
     devices = set(found.counted["device"].drop_nulls())
     simulated = "Simulated, not measured: " if SIMULATED in devices else ""
     return Conclusions(
-        headline=simulated + headline(cells.frame, efficiency, best, confirmed, bandwidth, outcomes),
+        headline=simulated + headline(cells.frame, efficiency, best, confirmed, bandwidth, outcomes, visits),
         device=devices.pop() if devices in ({"cpu"}, {SIMULATED}) else "cuda",
         remarks=(
             *code_remarks(found.counted, found.attestation),

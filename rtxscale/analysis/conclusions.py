@@ -366,6 +366,9 @@ OUTCOMES: dict[str, pl.DataType] = {
     "message": pl.String(),  # its message
 }
 
+RETRIES: dict[str, pl.DataType] = OUTCOMES
+"""How the attempts ended that were followed by another one at the same trial; `trials` counts attempts."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Conclusions:
@@ -398,3 +401,4 @@ class Conclusions:
     sentinels: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=SENTINELS))
     targets: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=TARGETS))
     outcomes: pl.DataFrame
+    retries: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=RETRIES))

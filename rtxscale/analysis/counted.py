@@ -12,6 +12,19 @@ from rtxscale.analysis.conclusions import OUTCOMES
 from rtxscale.analysis.frames import shaped
 from rtxscale.results.outcomes import Outcome
 
+FASTEST = 1e300
+"""Units of work per second that no machine reaches; sums of larger numbers may not be finite."""
+_THROUGHPUT = pl.col("throughput_per_s")
+REASONS: tuple[tuple[str, pl.Expr], ...] = (
+    ("without the name of a cell", pl.col("cell_id").is_null() | pl.col("gpus").is_null()),
+    ("whose loss is not a finite number", ~pl.col("loss_last").is_finite()),
+    ("whose throughput is not a finite number", ~_THROUGHPUT.is_finite()),
+    ("whose throughput is 0", _THROUGHPUT == 0),
+    ("whose throughput is negative", _THROUGHPUT < 0),
+    (f"whose throughput is above {FASTEST:.0e} per second, which no machine reaches", _THROUGHPUT > FASTEST),
+)
+"""Why an ok trial does not count: words that follow a number of trials, and when they hold."""
+
 
 def of_stage(trials: pl.DataFrame, stage: str) -> pl.DataFrame:
     """The trials that were measured for this stage; rows older than stages were measured for the sweep."""
@@ -32,13 +45,27 @@ def settled_trials(trials: pl.DataFrame) -> pl.DataFrame:
 def counted_trials(settled: pl.DataFrame) -> pl.DataFrame:
     """The ok trials of a known cell whose loss and throughput, where they have one, are finite.
 
-    A throughput must also be positive.
+    A throughput must also be positive and one that a machine can reach.
     """
-    finite_loss = pl.col("loss_last").is_null() | pl.col("loss_last").is_finite()
-    throughput = pl.col("throughput_per_s")
-    sound = throughput.is_null() | (throughput.is_finite() & (throughput > 0))
-    known = pl.col("cell_id").is_not_null() & pl.col("gpus").is_not_null()
-    return settled.filter((pl.col("outcome") == Outcome.OK) & finite_loss & sound & known)
+    return settled.filter((pl.col("outcome") == Outcome.OK) & _unsound().is_null())
+
+
+def not_counted(settled: pl.DataFrame) -> list[tuple[str, int]]:
+    """Why ok trials do not count and how many: each by the first reason that holds, in the order of `REASONS`."""
+    reasons = settled.filter(pl.col("outcome") == Outcome.OK).select(_unsound().alias("reason"))["reason"].drop_nulls()
+    found = dict(reasons.value_counts().iter_rows())
+    return [(words, found[words]) for words, _ in REASONS if words in found]
+
+
+def _unsound() -> pl.Expr:
+    """The first reason against a trial; null where there is none."""
+    return pl.coalesce(pl.when(holds.fill_null(value=False)).then(pl.lit(words)) for words, holds in REASONS)
+
+
+def retry_table(trials: pl.DataFrame) -> pl.DataFrame:
+    """How the attempts ended that were followed by another one at the same trial; shaped like the outcomes."""
+    last = settled_trials(trials).select("trial_id", "attempt")
+    return outcome_table(trials.join(last, on=["trial_id", "attempt"], how="anti", nulls_equal=True))
 
 
 def outcome_table(settled: pl.DataFrame) -> pl.DataFrame:

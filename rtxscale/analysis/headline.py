@@ -11,7 +11,8 @@ from typing import Any
 import polars as pl
 
 from rtxscale.analysis.conclusions import CONFIRMED_FASTER, CONFIRMED_SLOWER, NEEDS_VISITS, UNCONFIRMED
-from rtxscale.analysis.efficiency import BATCH_OF_CURVE
+from rtxscale.analysis.leading import leading_points
+from rtxscale.results.outcomes import Outcome
 
 WIDEST = 10
 """An interval whose ends differ by more than this factor says nothing; the sentence says so instead."""
@@ -26,14 +27,15 @@ def headline(
     confirmed: pl.DataFrame,
     bandwidth: pl.DataFrame,
     outcomes: pl.DataFrame,
+    visits: int | None = None,
 ) -> str:
-    """One sentence from the tables of a run; `cells` is `CellTable.frame`."""
+    """One sentence from the tables of a run; `cells` is `CellTable.frame`, `visits` what the sweep asks for."""
     if not outcomes.height:
         return "Nothing has been measured yet; run the sweep."
     if not cells.height:
         return _nothing_ok(outcomes)
     if efficiency.height:
-        return _scaling(cells, efficiency, best, confirmed)
+        return _scaling(cells, efficiency, best, confirmed, visits)
     if cells["throughput_per_s"].is_not_null().any():
         return _no_curve(cells, confirmed)
     if bandwidth.height:
@@ -61,6 +63,17 @@ def too_wide(low: float | None, high: float | None) -> bool:
     return low is not None and (high is None or high > WIDEST * low)
 
 
+def more_visits(asked: int | None) -> str:
+    """What gives a cell of one visit another; `asked` is what the sweep asks for, None where that is not known.
+
+    >>> more_visits(1), more_visits(2)
+    ('raise visits to 2 or more', 'run the same command again to finish the sweep')
+    """
+    if asked is None:
+        return "run the sweep again to finish it, or raise visits to 2 or more"
+    return "raise visits to 2 or more" if asked < 2 else "run the same command again to finish the sweep"
+
+
 def hardware_text(cell: dict[str, Any]) -> str:
     """What a cell ran on, such as `4x NVIDIA H200` or `2 CPU workers`."""
     gpus, name = cell["gpus"], cell["device_name"]
@@ -73,11 +86,18 @@ def _nothing_ok(outcomes: pl.DataFrame) -> str:
     counts = ", ".join(f"{row['trials']} {row['outcome']}" for row in outcomes.iter_rows(named=True))
     first = outcomes.row(0, named=True)
     reason = f" ({first['message']})" if first["message"] else ""
-    return f"No trial can be counted: {counts}; first look at {first['example']}{reason}."
+    why = ""
+    if first["outcome"] == Outcome.OK:
+        why = ", but without a number that can count, as the remarks say"
+    return f"No trial can be counted: {counts}{why}; first look at {first['example']}{reason}."
 
 
-def _scaling(cells: pl.DataFrame, efficiency: pl.DataFrame, best: pl.DataFrame, confirmed: pl.DataFrame) -> str:
-    chosen = _headlined(cells, efficiency)
+def _scaling(
+    cells: pl.DataFrame, efficiency: pl.DataFrame, best: pl.DataFrame, confirmed: pl.DataFrame, visits: int | None
+) -> str:
+    chosen = leading_points(cells, efficiency)
+    most = max(item["gpus"] for item in chosen)
+    chosen = [item for item in chosen if item["gpus"] == most]
     row = chosen[0]
     cell = cells.row(by_predicate=pl.col("cell_id") == row["cell_id"], named=True)
     base = "one" if row["base_gpus"] == 1 else str(row["base_gpus"])
@@ -91,8 +111,18 @@ def _scaling(cells: pl.DataFrame, efficiency: pl.DataFrame, best: pl.DataFrame, 
         f"with {_settings(cell)}"
     )
     if any(NEEDS_VISITS in item["note"] for item in chosen):
-        sentence += "; one visit gives no interval, run the sweep again to finish it, or raise visits to 2 or more"
-    return f"{sentence}{_winner(cells, best, confirmed, row, cell)}."
+        sentence += f"; one visit gives no interval, {more_visits(visits)}"
+    return f"{sentence}{_default_missing(row, cell)}{_winner(cells, best, confirmed, row, cell)}."
+
+
+def _default_missing(row: dict[str, Any], cell: dict[str, Any]) -> str:
+    """That the default settings, which the sentence would be about, have no result here or at more workers."""
+    if not row["is_default"]:
+        return "; the default settings have no result, this is the fastest of the others"
+    if row["gpus"] == row["largest"]:
+        return ""
+    workers = "CPU workers" if cell["device"] == "cpu" else "GPUs"
+    return f"; the default settings have no result at {row['largest']} {workers}"
 
 
 def _efficiency(row: dict[str, Any], *, speedup: bool) -> str:
@@ -103,26 +133,6 @@ def _efficiency(row: dict[str, Any], *, speedup: bool) -> str:
     if row["batches"] > 1:
         words += f" for batch {row['constant']} {'per GPU' if row['curve'] == 'weak' else 'in all'}"
     return f"{words}, one of {row['curves']} curves" if row["curves"] > 1 else words
-
-
-def _headlined(cells: pl.DataFrame, efficiency: pl.DataFrame) -> list[dict[str, Any]]:
-    """The largest size and batch of the default series of each curve, weak before strong; else of any series.
-
-    Beside the columns of the table: `constant`, the batch that the curve holds constant, and how many `batches` and
-    `curves` there are to choose from.
-    """
-    points = efficiency.filter(pl.col("cell_id") != pl.col("base_cell_id"))
-    default = points.filter("is_default")
-    used = default if default.height else points
-    used = used.join(cells.select("cell_id", *BATCH_OF_CURVE.values()), on="cell_id", maintain_order="left")
-    weak, strong = (pl.col(BATCH_OF_CURVE[curve]) for curve in ("weak", "strong"))
-    used = used.with_columns(constant=pl.when(pl.col("curve") == "weak").then(weak).otherwise(strong)).with_columns(
-        batches=pl.col("constant").n_unique().over("curve"),
-        curves=pl.struct("series", "base_cell_id").n_unique().over("curve"),
-    )
-    largest = used.filter(pl.col("gpus") == pl.col("gpus").max())
-    ranked = largest.sort("curve", "constant", descending=True, nulls_last=True, maintain_order=True)
-    return ranked.unique("curve", keep="first", maintain_order=True).to_dicts()
 
 
 def _settings(cell: dict[str, Any]) -> str:
@@ -186,18 +196,19 @@ def _no_curve(cells: pl.DataFrame, confirmed: pl.DataFrame) -> str:
     sizes = known["gpus"].unique().sort().to_list()
     fastest = known.sort("throughput_per_s", descending=True).row(0, named=True)
     counts = ", ".join(map(str, sizes))
-    missing = "1 GPU as the base" if 1 not in sizes else "a second GPU count"
+    workers = "CPU workers" if fastest["device"] == "cpu" else "GPUs"
+    one = workers.removesuffix("s")
+    missing = f"1 {one} as the base" if 1 not in sizes else f"a second {one} count"
     if len(sizes) > 1:
-        missing = "two GPU counts with equal batch (weak: per GPU, strong: global) and otherwise equal settings"
+        missing = f"two {one} counts with equal batch (weak: per {one}, strong: global) and otherwise equal settings"
     unit = fastest["work_unit"] or "unit"
     settled = (
         confirmed.sort("gpus", descending=True, maintain_order=True).unique("gpus", maintain_order=True).to_dicts()
     )
-    workers = "CPU workers" if fastest["device"] == "cpu" else "GPUs"
     found = "".join(f"; at {row['gpus']} {workers} {_confirmation(row)}" for row in settled)
     return (
-        f"No efficiency yet: GPU counts with a result: {counts}; {hardware_text(fastest)}: {fastest['workload']} at "
-        f"{fastest['throughput_per_s']:.4g} {unit}s/s; run {missing}{found}."
+        f"No efficiency yet: {one} counts with a result: {counts}; {hardware_text(fastest)}: {fastest['workload']} "
+        f"at {fastest['throughput_per_s']:.4g} {unit}s/s; run {missing}{found}."
     )
 
 

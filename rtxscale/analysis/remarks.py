@@ -14,8 +14,10 @@ import polars as pl
 from rtxscale.analysis.bandwidth import of_trials
 from rtxscale.analysis.cells import CellTable, slot_spread, uneven_slots
 from rtxscale.analysis.conclusions import DRIFTING, NEEDS_SENTINELS
+from rtxscale.analysis.counted import not_counted
 from rtxscale.analysis.effects import compared_cells
 from rtxscale.analysis.efficiency import ABOVE_ONE, SUPERLINEAR
+from rtxscale.analysis.headline import more_visits
 from rtxscale.analysis.settings import SIZE_AXES
 from rtxscale.results.outcomes import Outcome
 
@@ -42,6 +44,8 @@ class Evidence:
     effects: pl.DataFrame
     drift: pl.DataFrame
     axes: Mapping[str, Sequence[Any]]
+    visits: int | None = None
+    """Visits that the sweep asks for; None where that is not known."""
 
 
 def remarks(evidence: Evidence) -> tuple[str, ...]:
@@ -72,9 +76,10 @@ def _not_counted(evidence: Evidence) -> Iterator[str]:
         counts = failed.group_by("outcome").len().sort(["len", "outcome"], descending=[True, False]).iter_rows()
         shown = ", ".join(f"{count} {outcome}" for outcome, count in counts)
         yield f"{failed.height} of {settled.height} trials did not end ok and are not counted: {shown}."
-    broken = settled.height - failed.height - evidence.counted.height
+    broken = not_counted(settled)
     if broken:
-        yield f"{broken} ok trials are not counted: throughput or loss is not a finite number, or no cell is named."
+        words = ", ".join(f"{count} {reason}" for reason, count in broken)
+        yield f"{sum(count for _, count in broken)} ok trials are not counted: {words}."
 
 
 def _invariant(evidence: Evidence) -> Iterator[str]:
@@ -84,9 +89,10 @@ def _invariant(evidence: Evidence) -> Iterator[str]:
     done = (pl.col("work_per_step") / pl.col("global_batch") - 1).abs() > TOLERANCE
     broken = cells.filter(declared | (done & pl.col("work_unit").is_in(SAMPLES)))
     if broken.height:
+        one = _worker(evidence)
         yield (
-            f"The study's invariant does not hold in {_some(broken['label'])}: global batch, batch per GPU times GPUs "
-            "and the work measured per step differ; their efficiencies compare unequal work."
+            f"The study's invariant does not hold in {_some(broken['label'])}: global batch, batch per "
+            f"{one} times {one}s and the work measured per step differ; their efficiencies compare unequal work."
         )
 
 
@@ -94,21 +100,22 @@ def _without_base(evidence: Evidence) -> Iterator[str]:
     cells = evidence.cells.frame.filter(pl.col("throughput_per_s").is_not_null())
     used = pl.concat([evidence.efficiency["cell_id"], evidence.efficiency["base_cell_id"]])
     left = cells.filter(~pl.col("cell_id").is_in(used.implode()))
+    one = _worker(evidence)
     several, single = left.filter(pl.col("gpus") > 1), left.filter(pl.col("gpus") == 1)
     if several.height:
         missing = "add 1 to the axis gpus"
         if (cells["gpus"] == 1).any():
-            missing = "measure one GPU with their batch (weak: per GPU, strong: global) and settings"
+            missing = f"measure one {one} with their batch (weak: per {one}, strong: global) and settings"
         yield (
-            f"No efficiency for {_some(several['label'])}: no smaller GPU count with the same batch and settings has a "
-            f"result; {missing}, or run the sweep again if its base failed."
+            f"No efficiency for {_some(several['label'])}: no smaller {one} count with the same batch and settings has "
+            f"a result; {missing}, or run the sweep again if its base failed."
         )
     if not single.height or evidence.efficiency.height:
         return
     if several.height:
-        yield f"No efficiency from {_some(single['label'])}: no larger GPU count has the same batch and settings."
+        yield f"No efficiency from {_some(single['label'])}: no larger {one} count has the same batch and settings."
     else:
-        yield f"Only one GPU has a result ({_some(single['label'])}): run more GPUs for an efficiency."
+        yield f"Only one {one} has a result ({_some(single['label'])}): run more {one}s for an efficiency."
 
 
 def _suspicious(evidence: Evidence) -> Iterator[str]:
@@ -129,9 +136,10 @@ def _drift(evidence: Evidence) -> Iterator[str]:
     drift = evidence.drift
     drifting = drift.filter(pl.col("verdict") == DRIFTING).sort("spread", descending=True, maintain_order=True)
     if drifting.height:
+        named = [_drifted(row) for row in drifting.head(SHOWN).iter_rows(named=True)]
+        named += [f"{drifting.height - SHOWN} more"] * (drifting.height > SHOWN)
         yield (
-            f"{drifting.height} of {drift.height} sessions with sentinels drift: "
-            f"{_some(_drifted(row) for row in drifting.iter_rows(named=True))}. Their trials are flagged and count; "
+            f"{drift_words(drift)}: {'; '.join(named)}. Their trials are flagged and count; "
             "differences between cells of about this size may be the machine's."
         )
     unknown = drift.filter(pl.col("verdict") == NEEDS_SENTINELS)
@@ -142,12 +150,23 @@ def _drift(evidence: Evidence) -> Iterator[str]:
         )
 
 
+def drift_words(drift: pl.DataFrame) -> str:
+    """How many sessions drift, of those that can tell: the same count wherever it is said."""
+    known = drift.filter(pl.col("spread").is_not_null()).height
+    drifting = drift.filter(pl.col("verdict") == DRIFTING).height
+    return (
+        f"{drifting or 'None'} of {known} session{'s' * (known != 1)} with two or more sentinels "
+        f"{'drifts' if drifting == 1 else 'drift'} by more than the threshold"
+    )
+
+
 def _drifted(row: Mapping[str, Any]) -> str:
     """A session's drift in words."""
-    minutes = "" if row["minutes"] is None else f" over {row['minutes']:.3g} min"
+    minutes = row["minutes"]
+    length = "" if minutes is None else f" over {minutes:.3g} min" if minutes >= 1 else f" over {60 * minutes:.2g} s"
     return (
-        f"{row['session_id']}: {100 * row['drift']:+.1f} %{minutes}, spread {100 * row['spread']:.1f} %, threshold "
-        f"{100 * row['threshold']:g} %"
+        f"{row['session_id']} by {100 * row['drift']:+.1f} %{length} (spread {100 * row['spread']:.1f} %, threshold "
+        f"{100 * row['threshold']:g} %)"
     )
 
 
@@ -155,9 +174,10 @@ def _one_visit(evidence: Evidence) -> Iterator[str]:
     cells = evidence.cells.frame
     single = cells.filter(pl.col("sessions") < 2)
     if single.height:
+        advice = more_visits(evidence.visits)
         yield (
             f"{single.height} of {cells.height} cells were measured in one visit only: no interval; repeats within a "
-            "session do not replace it. Run the sweep again to finish it, or raise visits to 2 or more."
+            f"session do not replace it. {advice[0].upper()}{advice[1:]}."
         )
 
 
@@ -180,9 +200,9 @@ def _left_out_pairs(evidence: Evidence) -> Iterator[str]:
     short = evidence.effects.filter(pl.col("pairs_left_out") > 0)
     if not short.height:
         return
-    rows = list(short.iter_rows(named=True))
+    one, rows = _worker(evidence), list(short.iter_rows(named=True))
     named = [
-        f"{row['axis']} {row['value']} at {row['gpus']} GPU{'s' if row['gpus'] > 1 else ''}: "
+        f"{row['axis']} {row['value']} at {row['gpus']} {one}{'s' if row['gpus'] > 1 else ''}: "
         f"{row['pairs_left_out']} of {row['pairs'] + row['pairs_left_out']}"
         for row in rows[:SHOWN]
     ]
@@ -198,7 +218,11 @@ def _bases(evidence: Evidence) -> Iterator[str]:
     cells = evidence.cells.frame.join(slot_spread(evidence.counted), on="cell_id", how="left", maintain_order="left")
     for row in used.head(SHOWN).iter_rows(named=True):
         base = cells.row(by_predicate=pl.col("cell_id") == row["base_cell_id"], named=True)
-        relative = "" if row["base_gpus"] == 1 else f", so efficiencies are relative to {row['base_gpus']} GPUs"
+        relative = (
+            ""
+            if row["base_gpus"] == 1
+            else f", so efficiencies are relative to {row['base_gpus']} {_worker(evidence)}s"
+        )
         spread = ""
         if base["slots"]:
             spread = f"; measured on {base['slots']} GPUs in turn, which differ by {100 * base['slot_spread']:.1f} %"
@@ -267,6 +291,11 @@ def _rate(cell: dict[str, object]) -> str:
         f"{cell['label']}: {cell['throughput_per_s']:.5g}{bounds} {cell['work_unit'] or 'unit'}s/s over {visits} "
         f"visit{'' if visits == 1 else 's'}"
     )
+
+
+def _worker(evidence: Evidence) -> str:
+    """What one worker is called: a GPU, or a CPU worker on a machine without."""
+    return "CPU worker" if set(evidence.counted["device"].drop_nulls()) == {"cpu"} else "GPU"
 
 
 def _some(labels: Iterable[str]) -> str:

@@ -109,9 +109,21 @@ def planned_trial(row: dict[str, Any]) -> Trial:
         return Trial(cell=cell, **planned)
     except ValueError as error:
         raise ResultsError(
-            f"trial {row['trial_id']}: found a cell that this rtxscale does not know ({error}); use the version that "
-            "measured it"
+            f"trial {row['trial_id']}: found a cell that this rtxscale does not know ({_in_words(error)}); use the "
+            "version that measured it"
         ) from error
+
+
+def _in_words(error: ValueError) -> str:
+    """What is wrong with a cell, field by field, of many the first few."""
+    problems: list[dict[str, Any]] = getattr(error, "errors", list)()
+    if not problems:
+        return str(error)
+    if problems[0]["type"] == "json_invalid":
+        return "its column cell_json is not JSON"
+    words = [f"{'.'.join(map(str, one['loc'])) or 'the cell'}: {one['msg']}" for one in problems[:NAMED]]
+    more = len(problems) - NAMED
+    return "; ".join([*words, *([f"{more} more"] if more > 0 else [])])
 
 
 def seen(run: Run, row: dict[str, Any]) -> pl.DataFrame:

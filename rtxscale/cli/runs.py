@@ -28,7 +28,10 @@ def runs(
     from rtxscale.spec.printable import printable
 
     root = results_root(results)
-    found = [describe(path) for path in list_runs(root)]
+    problems: list[str] = []
+    found = [describe(path) for path in list_runs(root, problems)]
+    for problem in problems:
+        print(printable(f"rtxscale: warning: {problem}"), file=sys.stderr)
     if as_json:
         print(json.dumps(found, indent=2))
     elif not found:
@@ -43,7 +46,7 @@ def describe(run_dir: Path) -> dict[str, Any]:
 
     try:
         run = Run.open(run_dir)
-    except ResultsError as error:
+    except (ResultsError, OSError) as error:
         return {"run": run_dir.name, "created": None, "question": None, "trials": {}, "problem": str(error)}
     last = Counter(str(outcomes[-1]) for outcomes in run.attempts().values() if outcomes)
     return {
@@ -58,8 +61,9 @@ def describe(run_dir: Path) -> dict[str, Any]:
 def _print(found: list[dict[str, Any]], root: Path) -> None:
     from rtxscale.report.tables import Table
     from rtxscale.report.terminal import show_table
+    from rtxscale.spec.printable import one_line
 
-    rows = [(run["run"], str(run["created"] or "–")[:10], _trials(run)) for run in found]  # noqa: RUF001  a dash is shown
+    rows = [(one_line(run["run"]), one_line(str(run["created"] or "–")[:10]), one_line(_trials(run))) for run in found]  # noqa: RUF001  a dash is shown
     table = Table(key="runs", title=f"Runs in {root}", columns=("run", "started", "trials"), rows=rows)
     show_table(table, stream=sys.stdout)
 

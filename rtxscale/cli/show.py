@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 CONCLUDED = (
     *("cells", "efficiency", "best", "confirmed", "effects", "bandwidth", "fits", "drift", "sentinels", "outcomes"),
     *("interactions", "objectives", "cost", "throttling", "cards", "sanity", "mfu", "budget", "placements", "nodes"),
-    "targets",
+    *("targets", "retries"),
 )
 
 
@@ -37,6 +38,13 @@ def run_names(incomplete: str) -> list[str]:
     return [name for name in ("latest", *names) if name.startswith(incomplete)]
 
 
+def results_path(text: str) -> Path:
+    """What `--results` names."""
+    from rtxscale.results.location import given_root
+
+    return given_root(text)
+
+
 RunArgument = Annotated[
     str,
     typer.Argument(help="A run's directory, its name, or latest.", metavar="[RUN]", autocompletion=run_names),
@@ -50,7 +58,12 @@ DeclareOption = Annotated[
     ),
 ]
 ResultsOption = Annotated[
-    Path | None, typer.Option(help="Where runs are kept; else $RTXSCALE_RESULTS, else ~/rtxscale-results.")
+    Path | None,
+    typer.Option(
+        metavar="PATH",
+        parser=results_path,
+        help="Where runs are kept; else $RTXSCALE_RESULTS, else ~/rtxscale-results.",
+    ),
 ]
 
 
@@ -88,9 +101,10 @@ def show(
         print(json.dumps(as_data(opened, conclusions), indent=2, allow_nan=False))
         return
     from rtxscale.report.terminal import show_conclusions
+    from rtxscale.report.trial_counts import trial_counts
 
     print(printable(f"{opened.run_dir}\n"))
-    show_conclusions(conclusions, stream=sys.stdout)
+    show_conclusions(conclusions, stream=sys.stdout, counts=trial_counts(opened))
 
 
 def declared_price(path: Path | None) -> Price | None:
@@ -119,13 +133,16 @@ def open_run(text: str, results: Path | None) -> Run:
 
 def as_data(run: Run, conclusions: Conclusions) -> dict[str, Any]:
     """All conclusions as JSON data; a number that cannot be concluded is null."""
+    from rtxscale.report.bounds import told_bounds
     from rtxscale.report.numbers import plain
+    from rtxscale.report.trial_counts import trial_counts
 
-    frames = {name: getattr(conclusions, name) for name in CONCLUDED}
+    frames = {name: told_bounds(getattr(conclusions, name)) for name in CONCLUDED}
     return {
         "run_id": run.run_id,
         "run_dir": str(run.run_dir),
         "headline": conclusions.headline,
+        "trial_counts": asdict(trial_counts(run)),
         "remarks": list(conclusions.remarks),
         **{name: [plain(row) for row in frame.iter_rows(named=True)] for name, frame in frames.items()},
     }
@@ -138,10 +155,11 @@ def csv_text(run: Run, name: str, price: Price | None = None) -> str:
         BadInput: there is no such table.
     """
     from rtxscale.analysis.conclude import conclude
+    from rtxscale.report.bounds import told_bounds
     from rtxscale.results.schema import TABLES
 
     if name in CONCLUDED:
-        frame: pl.DataFrame = getattr(conclude(run, price=price), name)
+        frame: pl.DataFrame = told_bounds(getattr(conclude(run, price=price), name))
     elif name in TABLES:
         frame = run.frame(name).collect()
     else:

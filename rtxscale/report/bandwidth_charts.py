@@ -50,6 +50,8 @@ def _figure(operation: str, rows: pl.DataFrame, references: References) -> Figur
         caption += " Dashed: what NCCL's own model expects of its fastest choice, defaults, before its corrections."
     if references.limit is not None:
         caption += f" Dotted: {references.limit.words}."
+    if references.silence:
+        caption += f" {references.silence}"
     limit = [] if references.limit is None else [{"busbw": references.limit.gb_s, "text": "link"}]
     return Figure(
         key=f"bandwidth-{operation}",
@@ -71,7 +73,7 @@ def _row(row: dict[str, Any]) -> dict[str, Any]:
         "low": row["low"],
         "high": row["high"],
         "size_text": size(row["size_bytes"]),
-        "busbw_text": interval(row["busbw_gb_s"], row["low"], row["high"]) + " GB/s",
+        "busbw_text": interval(row["busbw_gb_s"], row["low"], row["high"], additive=True) + " GB/s",
         "time_text": f"{number(row['time_p50_s'] * 1e6, 3)} µs" if row["time_p50_s"] is not None else number(None),
         "cells": row["cells"],
         "cell": row["cell_id"],

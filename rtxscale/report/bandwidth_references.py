@@ -31,17 +31,28 @@ class LinkLimit:
 
 @dataclass(frozen=True, kw_only=True)
 class References:
-    """`model` holds rows of operation, gpus, size (B) and busbw (GB/s)."""
+    """`model` holds rows of operation, gpus, size (B) and busbw (GB/s); `silence` says why one is missing."""
 
     model: tuple[dict[str, Any], ...] = ()
     limit: LinkLimit | None = None
+    silence: str = ""
 
 
-def references_of(run: Run, bandwidth: pl.DataFrame, cells: pl.DataFrame) -> References:
+def references_of(run: Run, bandwidth: pl.DataFrame, cells: pl.DataFrame, device: str = "cuda") -> References:
     """What a run gives to hold its bandwidths against."""
     if bandwidth.is_empty():
         return References()
-    return References(model=tuple(_model(run, bandwidth, cells)), limit=link_limit(run))
+    if device != "cuda":
+        return References(silence="No prediction and no link limit: both are of NCCL on graphics cards.")
+    model, limit = tuple(_model(run, bandwidth, cells)), link_limit(run)
+    words = []
+    if not model:
+        words.append("No prediction: the run holds no log of a default cell in which NCCL printed its own model.")
+    if limit is None:
+        words.append(
+            "No link limit: it is drawn for PCIe cards whose driver gave the link, not for NVLink or unknown cards."
+        )
+    return References(model=model, limit=limit, silence=" ".join(words))
 
 
 def _model(run: Run, bandwidth: pl.DataFrame, cells: pl.DataFrame) -> Iterator[dict[str, Any]]:

@@ -62,7 +62,7 @@ def milliseconds(row: Mapping[str, Any]) -> str:
     value, low, high = (
         None if row[name] is None else MILLISECONDS * row[name] for name in ("seconds_per_step", "low", "high")
     )
-    return interval(value, low, high)
+    return interval(value, low, high, additive=True)
 
 
 def _notes(budget: pl.DataFrame) -> Iterator[str]:

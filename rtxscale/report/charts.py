@@ -18,7 +18,7 @@ from rtxscale.report.confirmed_chart import confirmed_figure
 from rtxscale.report.drift_chart import drift_figure
 from rtxscale.report.figure import Figure
 from rtxscale.report.knob_charts import effects_figure, heat_figures
-from rtxscale.report.numbers import worker_word
+from rtxscale.report.numbers import short, worker_word
 from rtxscale.report.scaling_charts import Expectation, scaling_figures
 from rtxscale.report.steady_chart import steady_figure
 from rtxscale.report.telemetry_charts import telemetry_figures
@@ -45,7 +45,7 @@ def _figures(run: Run, conclusions: Conclusions, trials: pl.DataFrame) -> Iterat
     effects = effects_figure(conclusions.effects, workers)
     if effects is not None:
         yield effects
-    references = references_of(run, conclusions.bandwidth, cells)
+    references = references_of(run, conclusions.bandwidth, cells, conclusions.device)
     yield from bandwidth_figures(conclusions.bandwidth, cells, workers, references)
     yield from budget_figures(conclusions.budget, workers)
     for figure in (
@@ -58,10 +58,16 @@ def _figures(run: Run, conclusions: Conclusions, trials: pl.DataFrame) -> Iterat
     yield from topology_figures(run.frame("environment").collect())
 
 
-def expectation(trials: pl.DataFrame) -> Expectation | None:
-    """What is documented of the card, when all trials ran on one known model."""
+def expectation(trials: pl.DataFrame) -> Expectation:
+    """What is documented of the card, when all trials ran on one known model; else why nothing is."""
+    if trials.height and set(trials["device"].drop_nulls()) == {"cpu"}:
+        return Expectation(silence="a range is documented of graphics cards alone, and these are CPU workers")
     names = {name for names in trials["device_names"].drop_nulls() for name in names}
-    facts = find_gpu(names.pop()) if len(names) == 1 else None
+    if len(names) != 1:
+        return Expectation(silence="the trials ran on different models" if names else "the card is not recorded")
+    name = names.pop()
+    facts = find_gpu(name)
     if facts is None:
-        return None
-    return Expectation(card=facts.label, target=facts.p21_target, extra_gpu=facts.efficiency_range)
+        return Expectation(silence=f"nothing is documented of {short(name, 60)}")
+    silence = f"no range is documented for {facts.label}"
+    return Expectation(card=facts.label, target=facts.p21_target, extra_gpu=facts.efficiency_range, silence=silence)

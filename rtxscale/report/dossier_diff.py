@@ -53,10 +53,16 @@ def fields_of(dossier: Opened) -> dict[str, str]:
 
 def _lines(data: Mapping[str, Any]) -> dict[str, str]:
     known = {
-        line["id"]: str(line["value"]) for line in data.get("lines", []) if isinstance(line, dict) and "value" in line
+        line["id"]: str(line["value"])
+        for line in _listed(data.get("lines"))
+        if isinstance(line, dict) and isinstance(line.get("id"), str) and "value" in line
     }
     compared = [line.id for line in LINES if line.part not in RESULTS and line.id not in FOLLOWS]
     return {name: known[name] for name in compared if name in known}
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
 
 
 def _settings(dossier: Opened, data: Mapping[str, Any]) -> dict[str, str]:
@@ -64,7 +70,8 @@ def _settings(dossier: Opened, data: Mapping[str, Any]) -> dict[str, str]:
     try:
         sweep = parse_sweep(dossier.text(SWEEP), SWEEP)
     except SpecError:
-        return {"sweep": str(data.get("run", {}).get("sweep_id"))}
+        run = data.get("run")
+        return {"sweep": str(run.get("sweep_id") if isinstance(run, dict) else None)}
     return {f"sweep.{path}": value for path, value in _flat(sweep.model_dump(mode="json"))}
 
 

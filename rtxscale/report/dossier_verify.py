@@ -7,30 +7,40 @@ read. Called by `cli.dossier` and `report.dossier_diff`.
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import re
+import stat
 import zipfile
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
-from rtxscale.errors import BadInput
-from rtxscale.report.dossier import MARK, SCHEMA_VERSION
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from rtxscale.errors import BadInput, SpecError
+from rtxscale.report.dossier import MARK, SCHEMA_VERSION, completeness
 from rtxscale.report.dossier_facts import DECLARED, DOCUMENTED, MEASURED, NOBODY, VALUE
 from rtxscale.report.dossier_lines import LINES
-from rtxscale.report.dossier_pack import DATA, NEEDED, SUMS
+from rtxscale.report.dossier_pack import DATA, NEEDED, SUMS, SWEEP, TABLE_FOLDER
 from rtxscale.results.outcomes import SIMULATED
 from rtxscale.spec.declare import NOT_APPLICABLE, UNKNOWN
+from rtxscale.spec.load import parse_sweep
 
 SUM_LINE = re.compile(r"([0-9a-f]{64}) [ *](.+)")
 SMALL_MIB = 64
 """Most of a member that is read whole, in MiB."""
 LARGEST_MIB = 64 * 1024
 """More than this, unpacked and all together, is no dossier."""
+MOST_FILES = 20_000
+"""More files and folders than this are no dossier."""
 CHUNK = 1024 * 1024
+UNREADABLE = (OSError, zipfile.BadZipFile, zlib.error, EOFError, RuntimeError)
 ADDED = {"tables/logs.parquet": 2}
 """Files that older dossiers lack -> the first schema version that has them."""
 
@@ -71,11 +81,10 @@ def opened(path: Path) -> Iterator[Opened]:
         BadInput: it is neither a ZIP nor a directory, or a member's name leads out of it.
     """
     if path.is_dir():
-        found = sorted(item for item in path.rglob("*") if item.is_symlink() or item.is_file())
-        _refuse(path, [str(item.relative_to(path)) for item in found if item.is_symlink()], "a link")
-        sizes = {str(item.relative_to(path)): item.stat().st_size for item in found}
-        yield Opened(path=path, sizes=sizes, stream=lambda name: (path / name).open("rb"))
+        yield Opened(path=path, sizes=_files(path), stream=lambda name: (path / name).open("rb"))
         return
+    if path.exists() and not path.is_file():
+        raise BadInput(f"{path}: found neither a file nor a directory; expected a dossier: a ZIP or directory")
     try:
         with zipfile.ZipFile(path) as archive:
             sizes = _members(path, archive)
@@ -86,16 +95,49 @@ def opened(path: Path) -> Iterator[Opened]:
         ) from error
 
 
+def _files(path: Path) -> dict[str, int]:
+    """Names and sizes of the files in a directory, which holds nothing else and no more than a dossier does."""
+    sizes: dict[str, int] = {}
+    places = [path]
+    seen = 0
+    try:
+        while places:
+            for item in sorted(places.pop().iterdir()):
+                name, kind = str(item.relative_to(path)), item.lstat()
+                _refuse(path, [name] if stat.S_ISLNK(kind.st_mode) else [], "a link")
+                seen += 1
+                if stat.S_ISDIR(kind.st_mode):
+                    places.append(item)
+                elif not stat.S_ISREG(kind.st_mode):
+                    _refuse(path, [name], "neither a file nor a directory")
+                else:
+                    sizes[name] = kind.st_size
+            _refuse_size(path, seen, sum(sizes.values()))
+    except OSError as error:
+        raise BadInput(
+            f"{error.filename or path}: cannot be read ({error.strerror}); expected a dossier: a ZIP or directory"
+        ) from error
+    return sizes
+
+
+def _refuse_size(path: Path, number: int, size: int) -> None:
+    """Refuses more files than a dossier has, or more bytes of them."""
+    if number > MOST_FILES:
+        raise BadInput(f"{path}: found more than {MOST_FILES} files; expected a dossier; nothing was read")
+    if size > LARGEST_MIB * 2**20:
+        raise BadInput(f"{path}: found more than {LARGEST_MIB // 1024} GiB when unpacked; expected a dossier")
+
+
 def _members(path: Path, archive: zipfile.ZipFile) -> dict[str, int]:
     """Names and sizes of the files in an archive, once every name has been found safe."""
+    _refuse_size(path, len(archive.infolist()), 0)
     entries = [entry for entry in archive.infolist() if not entry.is_dir()]
     names = [entry.filename for entry in archive.infolist()]
     _refuse(path, [name for name in names if not is_safe(name)], "a path that leads out of the folder")
     _refuse(path, sorted({name for name in names if names.count(name) > 1}), "a name twice")
     _refuse(path, [entry.filename for entry in entries if (entry.external_attr >> 16) & 0o170000 == 0o120000], "a link")
     _refuse(path, [entry.filename for entry in entries if entry.flag_bits & 1], "an encrypted file")
-    if sum(entry.file_size for entry in entries) > LARGEST_MIB * 2**20:
-        raise BadInput(f"{path}: found more than {LARGEST_MIB // 1024} GiB when unpacked; expected a dossier")
+    _refuse_size(path, len(entries), sum(entry.file_size for entry in entries))
     return {entry.filename: entry.file_size for entry in entries}
 
 
@@ -131,16 +173,55 @@ def read_dossier(opened_dossier: Opened) -> dict[str, Any]:
     if not isinstance(data, dict) or data.get("rtxscale") != MARK:
         raise BadInput(f'{where}: found no "rtxscale": "{MARK}"; expected the data of a dossier')
     version = data.get("schema_version")
-    if type(version) is not int or version > SCHEMA_VERSION:
+    if type(version) is not int or not 1 <= version <= SCHEMA_VERSION:
         raise BadInput(
-            f"{where}: found schema {version!r}; this rtxscale reads up to {SCHEMA_VERSION}; use a newer one"
+            f"{where}: found schema {version!r}; this rtxscale reads 1 to {SCHEMA_VERSION}; use a newer one, or get "
+            "the dossier again"
         )
     return data
 
 
 def problems(opened_dossier: Opened, data: dict[str, Any]) -> list[str]:
     """Everything wrong with a dossier, in words; empty for one that is whole."""
-    return [*_checksum_problems(opened_dossier, data["schema_version"]), *line_problems(data)]
+    return [
+        *_checksum_problems(opened_dossier, data["schema_version"]),
+        *_content_problems(opened_dossier),
+        *line_problems(data),
+    ]
+
+
+def _content_problems(opened_dossier: Opened) -> Iterator[str]:
+    """Tables that are no Parquet, and a sweep that does not load: nobody could repeat the run from those."""
+    for name in sorted(opened_dossier.sizes):
+        if name.startswith(f"{TABLE_FOLDER}/") and (fault := _table_fault(opened_dossier, name)):
+            yield f"{name}: found no table that can be read ({fault}); expected Parquet"
+    if SWEEP not in opened_dossier.sizes:
+        return
+    try:
+        parse_sweep(opened_dossier.text(SWEEP), SWEEP)
+    except SpecError as error:
+        more = f" (and {len(error.problems) - 1} more)" if len(error.problems) > 1 else ""
+        yield f"{error.problems[0]}{more}"
+    except BadInput as error:
+        yield str(error)
+
+
+def _table_fault(opened_dossier: Opened, name: str) -> str:
+    """Why a table cannot be read; empty for one that can. Every column is read once, a group of rows at a time."""
+    try:
+        with opened_dossier.stream(name) as file:
+            content = file.read(opened_dossier.sizes[name] + 1)
+        table = pq.ParquetFile(io.BytesIO(content))
+        for group in range(table.num_row_groups):
+            table.read_row_group(group)
+    except (*UNREADABLE, pa.ArrowException, ValueError) as error:
+        return " ".join(str(error).split())[:200]
+    return ""
+
+
+def counted(data: dict[str, Any]) -> dict[str, Any]:
+    """The same data with its score counted from its lines: what the file says of itself is nobody's word."""
+    return {**data, "completeness": completeness(data["lines"])}
 
 
 def _checksum_problems(opened_dossier: Opened, version: int) -> Iterator[str]:
@@ -171,7 +252,7 @@ def _digest(opened_dossier: Opened, name: str) -> str:
             while left >= 0 and (piece := file.read(CHUNK)):
                 left -= len(piece)
                 digest.update(piece)
-    except (OSError, zipfile.BadZipFile, zlib.error, EOFError, RuntimeError):
+    except UNREADABLE:
         return ""
     return digest.hexdigest() if left == 0 else ""
 
@@ -182,18 +263,30 @@ def line_problems(data: dict[str, Any]) -> Iterator[str]:
     if not isinstance(lines, list) or not all(isinstance(line, dict) for line in lines):
         yield f"{DATA}: lines: found {type(lines).__name__}; expected a list of lines"
         return
-    names = [line.get("id") for line in lines]
-    if data.get("schema_version") == SCHEMA_VERSION:
-        yield from (f"{DATA}: {line.id}: missing" for line in LINES if line.id not in names)
+    names = Counter(line["id"] for line in lines if isinstance(line.get("id"), str))
+    since = data.get("schema_version", SCHEMA_VERSION)
     yield from (
-        f"{DATA}: {name}: there {names.count(name)} times"
-        for name in sorted({str(n) for n in names if names.count(n) > 1})
+        f"{DATA}: {line.id}: missing" for line in LINES if line.id not in names and ADDED.get(line.id, 1) <= since
     )
+    yield from (f"{DATA}: {name}: there {count} times" for name, count in sorted(names.items()) if count > 1)
+    yield from _score_problems(data)
     for line in lines:
         yield from (f"{DATA}: {line.get('id')}: {fault}" for fault in _faults(line))
 
 
+def _score_problems(data: dict[str, Any]) -> Iterator[str]:
+    """A score that is not what its lines count to."""
+    try:
+        score = completeness(data["lines"])
+    except (KeyError, TypeError):
+        return  # its lines are named
+    if data.get("completeness") != score:
+        yield f"{DATA}: completeness: not what its lines count to: {score['with_value']} of {score['of']} have a value"
+
+
 def _faults(line: dict[str, Any]) -> Iterator[str]:
+    if not isinstance(line.get("id"), str):
+        yield "found a line whose id is no text"
     for name in ("value", "where", "text"):
         if not isinstance(line.get(name), str) or not line[name].strip():
             yield f"{name} is empty"

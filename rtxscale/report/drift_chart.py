@@ -11,7 +11,7 @@ from typing import Any
 import altair as alt
 import polars as pl
 
-from rtxscale.analysis.conclusions import DRIFTING
+from rtxscale.analysis.remarks import drift_words
 from rtxscale.report.figure import Figure, chart_of, series_color, series_shape, tooltips
 from rtxscale.report.numbers import gain, number, throughput_unit
 
@@ -42,10 +42,8 @@ def drift_figure(drift: pl.DataFrame, sentinels: pl.DataFrame) -> Figure | None:
 
 
 def _caption(known: pl.DataFrame, others: int) -> str:
-    drifting = known.filter(pl.col("verdict") == DRIFTING).height
     words = "Trials of one and the same cell at start, middle and end of a session, against their mean. "
-    words += f"{drifting or 'None'} of {known.height} sessions {'drifts' if drifting == 1 else 'drift'}"
-    words += " by more than the threshold."
+    words += f"{drift_words(known)}."
     return words + (f" Grey: {others} more sessions, with smaller spreads." if others else "")
 
 

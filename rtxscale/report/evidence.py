@@ -14,10 +14,12 @@ import polars as pl
 from rtxscale.analysis.counted import of_stage
 from rtxscale.report.numbers import NOTHING, duration, number
 from rtxscale.report.tables import Table
+from rtxscale.report.trial_counts import TrialCounts, counts_words
 from rtxscale.results.outcomes import Outcome
 from rtxscale.results.read import Run
 from rtxscale.spec.cell import Measure
 from rtxscale.spec.method import criterion_words, measure_of, shortfalls
+from rtxscale.spec.printable import printable
 
 UNKNOWN = "unknown"
 VERDICTS = ("refuted", "not attested", "honoured", "not applicable")
@@ -32,38 +34,43 @@ def attestation_table(run: Run) -> Table | None:
     counted = (
         run.frame("attestation")
         .group_by(same)
-        .agg(pl.len().alias("trials"), pl.col("evidence").drop_nulls().first())
+        .agg(pl.struct("trial_id", "attempt").n_unique().alias("attempts"), pl.col("evidence").drop_nulls().first())
         .sort(rank, "subject", "requested", "observed")
         .collect()
     )
     if counted.is_empty():
         return None
     rows = [
-        (*(str(row[name] or NOTHING) for name in same), str(row["trials"]), row["evidence"] or NOTHING)
+        (*(str(row[name] or NOTHING) for name in same), str(row["attempts"]), row["evidence"] or NOTHING)
         for row in counted.head(ROWS).iter_rows(named=True)
     ]
     note = f"{counted.height - ROWS} more rows are in the attestation table." if counted.height > ROWS else ""
-    columns = ("setting", "asked", "seen", "verdict", "trials", "evidence")
+    columns = ("setting", "asked", "seen", "verdict", "attempts", "evidence")
     return Table(
         key="attestation",
         title="What NCCL and PyTorch really did",
         columns=columns,
         rows=rows,
-        right=frozenset({"trials"}),
+        right=frozenset({"attempts"}),
         note=note,
     )
 
 
 def attestation_words(run: Run) -> str:
-    """How many requests of all trials were honoured and how many were not; empty when nothing was attested."""
+    """How many requests were honoured and how many were not; empty when nothing was attested.
+
+    A request is one setting asked of one attempt at a trial; what does not apply is none.
+    """
     counts = dict(run.frame("attestation").group_by("verdict").len().collect().iter_rows())
-    honoured, refuted, open_ones = (
-        f"{counts.get(name, 0):,}" if counts.get(name) else "none" for name in ("honoured", "refuted", "not attested")
-    )
     if not counts:
         return ""
+    judged = ("honoured", "refuted", "not attested")
+    honoured, refuted, open_ones = (counts.get(name, 0) for name in judged)
+    asked, none = honoured + refuted + open_ones, "none"
     return (
-        f"Of all that was asked of all trials, {honoured} was honoured, {refuted} refuted, {open_ones} left unproven."
+        f"{honoured:,} of {asked:,} request{'s' * (asked != 1)} {'was' if honoured == 1 else 'were'} honoured, "
+        f"{refuted or none} refuted, {open_ones or none} left unproven. A request is one setting asked of one attempt "
+        "at a trial."
     )
 
 
@@ -100,10 +107,10 @@ def _nodes(names: list[str], every: set[str]) -> str:
     return "all" if set(names) == every else ", ".join(str(name) for name in names)
 
 
-def method(run: Run) -> list[tuple[str, str]]:
+def method(run: Run, counts: TrialCounts) -> list[tuple[str, str]]:
     """How the numbers were made: term and value, every term always present."""
     trials = run.frame("trials").select(_METHOD_COLUMNS).collect()
-    return list(_method(trials))
+    return [(term, printable(value)) for term, value in _method(trials, counts)]
 
 
 _METHOD_COLUMNS = (
@@ -113,7 +120,7 @@ _METHOD_COLUMNS = (
 )
 
 
-def _method(trials: pl.DataFrame) -> Iterator[tuple[str, str]]:
+def _method(trials: pl.DataFrame, counts: TrialCounts) -> Iterator[tuple[str, str]]:
     counted = trials.filter(pl.col("outcome") == Outcome.OK)
     yield "Measured", _period(trials)
     yield "On", _distinct(trials["device_names"].explode())
@@ -124,7 +131,7 @@ def _method(trials: pl.DataFrame) -> Iterator[tuple[str, str]]:
     confirming = of_stage(trials, "confirm")
     if confirming.height:
         yield "Confirmation", f"{_visits(confirming)}, of the selected cells and their defaults alone"
-    yield "Trials", f"{of_stage(counted, 'sweep').height} counted of {of_stage(trials, 'sweep').height}"
+    yield "Trials", counts_words(counts)
     sentinels = of_stage(trials, "sentinel")
     if sentinels.height:
         yield "Sentinels", f"{sentinels.height} beside them, in {sentinels['session_id'].n_unique()} sessions"

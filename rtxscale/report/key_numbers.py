@@ -1,6 +1,6 @@
 """The few numbers that stand large under the answer: efficiency, throughput, power, trials. Called by `sections`.
 
-Those of the default settings at the largest GPU count, as in the sentence above; what was not measured is left out.
+Those of the curve that the sentence above speaks of, at its largest GPU count; what was not measured is left out.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from typing import Any
 import polars as pl
 
 from rtxscale.analysis.conclusions import Conclusions
+from rtxscale.analysis.leading import leading_points
 from rtxscale.report.numbers import interval, number, throughput_unit
-from rtxscale.results.outcomes import Outcome
+from rtxscale.report.trial_counts import TrialCounts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,13 +26,13 @@ class KeyNumber:
     detail: str = ""
 
 
-def key_numbers(conclusions: Conclusions, workers: str) -> list[KeyNumber]:
-    """In the order of reading, at most five."""
-    return [*_scaling(conclusions, workers), *_trials(conclusions)][:5]
+def key_numbers(conclusions: Conclusions, workers: str, counts: TrialCounts) -> list[KeyNumber]:
+    """In the order of reading, at most five; how far the run is always stands among them."""
+    return [*[*_scaling(conclusions, workers)][:4], *_trials(counts)]
 
 
 def _scaling(conclusions: Conclusions, workers: str) -> Iterator[KeyNumber]:
-    points = _largest(conclusions.efficiency)
+    points = leading_points(conclusions.cells, conclusions.efficiency)
     for point in points:
         text = interval(point["efficiency"], point["efficiency_low"], point["efficiency_high"], least=2)
         value, _, bounds = text.partition(" (")
@@ -53,22 +54,18 @@ def _scaling(conclusions: Conclusions, workers: str) -> Iterator[KeyNumber]:
             )
 
 
-def _largest(efficiency: pl.DataFrame) -> list[dict[str, Any]]:
-    """The default's point at the largest count of each curve; bases say nothing."""
-    points = efficiency.filter(pl.col("is_default") & (pl.col("cell_id") != pl.col("base_cell_id")))
-    ranked = points.sort("curve", "gpus", "throughput_per_s", descending=[True, True, True], nulls_last=True)
-    return ranked.unique("curve", keep="first", maintain_order=True).to_dicts()
-
-
 def _energy(conclusions: Conclusions, cell: dict[str, Any]) -> str:
     rows = conclusions.cost.filter(pl.col("cell_id") == cell["cell_id"])
     energy = None if rows.is_empty() else rows["energy_per_work_j"][0]
     return f"{number(energy, 3)} J/{cell['work_unit']}" if energy is not None else "of the used GPUs"
 
 
-def _trials(conclusions: Conclusions) -> Iterator[KeyNumber]:
-    outcomes = conclusions.outcomes.filter(pl.col("stage") == "sweep")
-    total = int(outcomes["trials"].sum())
-    if total:
-        good = int(outcomes.filter(pl.col("outcome") == Outcome.OK)["trials"].sum())
-        yield KeyNumber(label="trials ended ok", value=f"{good:,}", detail=f"of {total:,}")
+def _trials(counts: TrialCounts) -> Iterator[KeyNumber]:
+    if not counts.attempts:
+        return
+    planned = "planned: not known" if counts.planned is None else f"of {counts.planned:,} planned"
+    if counts.complete is False:
+        planned += ": incomplete"
+    yield KeyNumber(
+        label="trials finished", value=f"{counts.finished:,}", detail=f"{planned}, {counts.counted:,} count"
+    )

@@ -117,7 +117,7 @@ def cost_table(conclusions: Conclusions, workers: str, *, brief: bool = False) -
     currency = next(iter(shown["currency"].drop_nulls()), None)
     money = (f"{unit}s/{currency}",) if currency else ()
     wall = ("wall (W)", f"wall J/{unit}") if shown["wall_power_w"].drop_nulls().len() else ()
-    columns = ("setting", workers, "power (W)", f"J/{unit}", f"{unit}s/s/W", *wall, *money)
+    columns = ("setting", workers, "power (W)", f"J/{unit}", f"{unit}s/J", *wall, *money)
     rows = [
         (
             row["label"],
@@ -278,5 +278,5 @@ def _value(row: dict[str, Any]) -> str:
     """A latency in microseconds, a share as it is, a bandwidth with its unit."""
     scale, unit = (MICROSECONDS, " us") if row["unit"] == "s" else (1.0, f" {row['unit']}")
     value, low, high = (None if row[name] is None else scale * row[name] for name in ("value", "low", "high"))
-    text = interval(value, low, high)
+    text = interval(value, low, high, additive=True)
     return text if row["unit"] in (None, "1") or text == NOTHING else f"{text}{unit}"

@@ -118,11 +118,24 @@ class OpenedRun:
     @cached_property
     def charts(self) -> dict[str, Figure]:
         """The report's charts by key, in its order; each shows itself where a notebook draws Vega-Lite."""
-        return {figure.key: figure for figure in figures(self.run, self.conclusions)}
+        return Charts({figure.key: figure for figure in figures(self.run, self.conclusions)})
 
     def __repr__(self) -> str:
         """Its name and its answer."""
         return f"{self.run.run_id}: {self.conclusions.headline}"
+
+
+class Charts(dict[str, Figure]):
+    """The charts of a run by key; a key that is not there is answered with those that are."""
+
+    def __missing__(self, key: str) -> Figure:
+        """Say what there is.
+
+        Raises:
+            BadInput: always.
+        """
+        there = f"expected one of {', '.join(self)}" if self else "this run has no data for any"
+        raise BadInput(f"found no chart {key!r}; {there}")
 
 
 def _known(name: str) -> str:

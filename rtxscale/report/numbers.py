@@ -41,11 +41,16 @@ def number(value: float | None, digits: int = 4) -> str:
     return _fixed(value, _places(value, digits))
 
 
-def interval(value: float | None, low: float | None, high: float | None, least: int = 3) -> str:
+def interval(
+    value: float | None, low: float | None, high: float | None, least: int = 3, *, additive: bool = False
+) -> str:
     """`value (low-high)` with as few significant digits, `least` or more, as still show the interval.
 
-    Without an interval, `value` alone.
+    Without an interval, `value` alone. One of a factor of more than ten says nothing of what is compared by ratios,
+    and is not written out; `additive` is for what may lie near zero, such as a latency.
 
+    >>> interval(0.9, 0.05, 17.0), interval(0.9, 0.05, 17.0, additive=True)
+    ('0.900 (too few visits)', '0.900 (0.050-17.000)')
     >>> interval(0.9312, 0.912, 0.9444, 2), interval(0.9312, 0.9301, 0.9322, 2), interval(1510.2, None, None)
     ('0.93 (0.91-0.94)', '0.931 (0.930-0.932)', '1,510')
     """
@@ -53,10 +58,21 @@ def interval(value: float | None, low: float | None, high: float | None, least: 
         return NOTHING
     if low is None or high is None or not (math.isfinite(low) and math.isfinite(high)):
         return number(value, max(least, 3))
+    if not additive and says_nothing(low, high):
+        return f"{number(value, max(least, 3))} (too few visits)"
     enough = (digits for digits in range(least, MOST) if high - low >= 1.999 * 10.0 ** -_places(value, digits))
     places = _places(value, next(enough, 4))
     middle, left, right = (_fixed(item, places) for item in (value, low, high))
     return f"{middle} ({left}{' to ' if low < 0 else '-'}{right})"
+
+
+def says_nothing(low: float, high: float) -> bool:
+    """Whether the ends of an interval of a positive quantity differ by more than a factor of `WIDEST`.
+
+    >>> says_nothing(0.9, 1.0), says_nothing(0.0, 1.0), says_nothing(-1.0, 1.0)
+    (False, True, False)
+    """
+    return low >= 0 and high > WIDEST * low
 
 
 def gain(value: float | None, low: float | None = None, high: float | None = None) -> str:
@@ -127,16 +143,21 @@ def worker_word(device: str) -> str:
 
 
 def short(text: str, limit: int = 80) -> str:
-    r"""At most `limit` characters on one line, the middle left out, safe for a terminal.
+    r"""At most `limit` characters on one line, the middle left out, between words where there are any; safe to print.
 
-    >>> short("a" * 50 + "b" * 50, 11), short("two\nlines")
-    ('aaaaa…bbbbb', 'two lines')
+    >>> short("a" * 50 + "b" * 50, 11), short("two\nlines"), short("twelve is 12 and more is 1234.5 in all", 21)
+    ('aaaaa…bbbbb', 'two lines', 'twelve is…in all')
     """
     line = printable(" ".join(text.split()))
     if len(line) <= limit:
         return line
     half = (limit - 1) // 2
-    return f"{line[: limit - 1 - half]}…{line[-half:]}"
+    head, tail = line[: limit - 1 - half], line[len(line) - half :]
+    if line[len(head)] != " " and len(word := head.rpartition(" ")[2]) < len(head) / 2:
+        head = head[: len(head) - len(word)]
+    if line[len(line) - half - 1] != " " and len(word := tail.partition(" ")[0]) < len(tail) / 2:
+        tail = tail[len(word) :]
+    return f"{head.rstrip()}…{tail.lstrip()}"
 
 
 def _places(value: float, digits: int) -> int:

@@ -26,6 +26,7 @@ from rtxscale.report.targets import check_file
 from rtxscale.report.theme import DARK, LIGHT, PAGE, config, css_variables
 from rtxscale.results.read import Run
 from rtxscale.spec.declare import Declaration
+from rtxscale.spec.printable import OBEYED, printable
 
 
 def write_report(run: Run, conclusions: Conclusions, destination: Path, declaration: Declaration | None = None) -> Path:
@@ -52,7 +53,9 @@ def write_report(run: Run, conclusions: Conclusions, destination: Path, declarat
 def page(run: Run, conclusions: Conclusions, declaration: Declaration | None = None) -> str:
     """The report as one HTML text."""
     here = files(__package__)
-    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
+    environment = jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, finalize=shown_text
+    )
     environment.filters |= {"script_json": script_json, "with_code": with_code}
     template = environment.from_string(here.joinpath("page.html").read_text(encoding="utf-8"))
     return template.render(
@@ -67,13 +70,24 @@ def page(run: Run, conclusions: Conclusions, declaration: Declaration | None = N
     )
 
 
+def shown_text(value: Any) -> Any:
+    r"""A text as the page may hold it: what is obeyed instead of shown as its escape; tabs stay.
+
+    >>> shown_text("a\x1b\u202eb") == r"a\x1b\u202eb", shown_text("a\tb") == "a\tb"
+    (True, True)
+    """
+    if not isinstance(value, str) or isinstance(value, Markup):
+        return value
+    return "\t".join(map(printable, value.split("\t")))
+
+
 def with_code(text: str) -> Markup:
     """Escaped text in which what stands between backticks is set as code.
 
     >>> print(with_code("`rtxscale show` <b>"))
     <code>rtxscale show</code> &lt;b&gt;
     """
-    return Markup(re.sub(r"`([^`]{1,200})`", r"<code>\1</code>", str(escape(text))))  # noqa: S704  escaped first
+    return Markup(re.sub(r"`([^`]{1,200})`", r"<code>\1</code>", str(escape(shown_text(text)))))  # noqa: S704  escaped first
 
 
 def script_json(value: Any) -> str:
@@ -83,6 +97,4 @@ def script_json(value: Any) -> str:
     "\u003c/script\u003e"
     """
     text = json.dumps(value, allow_nan=False, separators=(",", ":"), ensure_ascii=False)
-    for character in "<>&\u2028\u2029":
-        text = text.replace(character, f"\\u{ord(character):04x}")
-    return text
+    return re.sub(f"[<>&]|{OBEYED.pattern}", lambda found: f"\\u{ord(found.group()):04x}", text)

@@ -27,13 +27,20 @@ TARGET = 0.9
 class Expectation:
     """What is known beforehand of the card: whether P21's target applies, and its range of extra-GPU efficiency."""
 
-    card: str
+    card: str = ""
     target: bool = False
     extra_gpu: tuple[float, float] | None = None
+    silence: str = ""
+    """Why no range is known."""
+
+
+ELSEWHERE = Expectation(silence="no range is documented for strong scaling")
+DODGE = 0.01
+"""Share of the x axis between neighbouring series, so that bars at one GPU count do not lie on each other."""
 
 
 def scaling_figures(
-    efficiency: pl.DataFrame, work_unit: str, workers: str, expectation: Expectation | None
+    efficiency: pl.DataFrame, work_unit: str, workers: str, expectation: Expectation
 ) -> Iterator[Figure]:
     """Throughput and efficiency of each curve with at least one efficiency; `workers` names the x axis."""
     for kind in ("weak", "strong"):
@@ -43,7 +50,7 @@ def scaling_figures(
         curve = curve_of(kind, rows)
         yield _throughput_figure(curve, throughput_unit(work_unit), workers)
         if any(row["efficiency"] is not None for row in curve.rows):
-            yield _efficiency_figure(curve, workers, expectation if kind == "weak" else None)
+            yield _efficiency_figure(curve, workers, expectation if kind == "weak" else ELSEWHERE)
 
 
 def _throughput_figure(curve: Curve, unit: str, workers: str) -> Figure:
@@ -64,7 +71,7 @@ def _throughput_figure(curve: Curve, unit: str, workers: str) -> Figure:
     )
 
 
-def _efficiency_figure(curve: Curve, workers: str, expectation: Expectation | None) -> Figure:
+def _efficiency_figure(curve: Curve, workers: str, expectation: Expectation) -> Figure:
     x, y = _x(curve, workers), alt.Axis(title=f"{curve.kind.capitalize()} efficiency", format=".2f", tickCount=6)
     domain, cut = _efficiency_domain(curve, expectation)
     scale = alt.Scale(domain=domain, nice=False)
@@ -85,10 +92,15 @@ def _efficiency_figure(curve: Curve, workers: str, expectation: Expectation | No
 def _caption(curve: Curve, words: str, field: str, *, cut: bool) -> str:
     if any_known(curve.rows, f"{field}_low"):
         words += " Bars: 95 % intervals over sessions" + ("; those that leave the chart are cut." if cut else ".")
+        words += " Settings stand a little apart, so that each bar is seen." * (len(curve.labels) > 1)
     if curve.others:
         drawn = f", {GREY} of them drawn" if curve.others > GREY else ""
-        words += f" Grey: {curve.others} more settings{drawn}; told apart are the default, the best and the worst."
+        words += f" Grey: {curve.others} more settings{drawn}; told apart are {_kinds(curve)}the best and the worst."
     return words
+
+
+def _kinds(curve: Curve) -> str:
+    return "the default, " if any(row["is_default"] for row in curve.rows) else ""
 
 
 def _ideal_rows(curve: Curve) -> list[dict[str, Any]]:
@@ -125,20 +137,20 @@ def _throughput_domain(curve: Curve) -> tuple[list[float], bool]:
     return [0.0, high], cut
 
 
-def _efficiency_domain(curve: Curve, expectation: Expectation | None) -> tuple[list[float], bool]:
+def _efficiency_domain(curve: Curve, expectation: Expectation) -> tuple[list[float], bool]:
     """From 0.8 or less to 1.05 or more, so that small losses look small; whether a bar is cut."""
-    extra_gpu = expectation.extra_gpu if expectation else None
+    extra_gpu = expectation.extra_gpu
     expected = [row["low"] for row in _expected_rows(curve.counts, extra_gpu)] if extra_gpu else []
     low, high, cut = _reach(curve, "efficiency", expected, 0.25)
     return [max(0.0, min(0.8, math.floor(low * 10) / 10)), max(1.05, high + 0.02)], cut
 
 
 def _expected_band(
-    curve: Curve, expectation: Expectation | None, x: alt.X, y: alt.Axis, scale: alt.Scale
+    curve: Curve, expectation: Expectation, x: alt.X, y: alt.Axis, scale: alt.Scale
 ) -> tuple[list[alt.Chart], str]:
-    """The range expected of the card, where one is known."""
-    if expectation is None or expectation.extra_gpu is None:
-        return [], ""
+    """The range expected of the card, where one is known; else why there is none."""
+    if expectation.extra_gpu is None:
+        return [], f"No band: {expectation.silence}. "
     low, high = expectation.extra_gpu
     area = chart_of("expected").mark_area(style="expected")
     words = (
@@ -156,40 +168,47 @@ def _expected_rows(counts: list[int], extra_gpu: tuple[float, float]) -> list[di
     ]
 
 
-def _reference_lines(expectation: Expectation | None, y: alt.Axis, scale: alt.Scale) -> tuple[list[alt.Chart], str]:
-    """The ideal line, and the target where it applies."""
+def _reference_lines(expectation: Expectation, y: alt.Axis, scale: alt.Scale) -> tuple[list[alt.Chart], str]:
+    """The ideal line and the target, with what it was set for."""
     at = alt.Y("efficiency:Q", axis=y, scale=scale)
     lines = [chart_of("one").mark_rule(style="ideal").encode(y=at)]
-    if expectation is None or not expectation.target:
-        return lines, ""
     target = chart_of("target")
     label = target.mark_text(style="target-label", align="left", dx=4, dy=-7)
     lines.append(target.mark_rule(style="target").encode(y=at))
     lines.append(label.encode(x=alt.value(0), y=at, text="text:N"))
-    return lines, f"Dotted: the target {TARGET} for {expectation.card} with AMP and compile. "
+    if expectation.target:
+        return lines, f"Dotted: the target {TARGET} for {expectation.card} with AMP and compile. "
+    return lines, f"Dotted: {TARGET}, the target set for weak scaling of some cards with AMP and compile. "
 
 
 def _rows(curve: Curve, field: str) -> dict[str, list[dict[str, Any]]]:
     """Rows told apart, and of the grey ones only what their lines need."""
     return {
-        "told": curve.rows,
+        "told": [{**row, "at": row["gpus"] + _shift(curve, row["series"])} for row in curve.rows],
         "grey": [{name: row[name] for name in ("series", "gpus", field)} for row in curve.context],
     }
 
 
-def _reference_rows(curve: Curve, expectation: Expectation | None) -> dict[str, list[dict[str, Any]]]:
-    rows: dict[str, list[dict[str, Any]]] = {"one": [{"efficiency": 1.0}]}
-    if expectation and expectation.target:
-        rows["target"] = [{"efficiency": TARGET, "text": f"target {TARGET}"}]
-    if expectation and expectation.extra_gpu:
+def _shift(curve: Curve, series: str) -> float:
+    """How far a series stands beside its GPU count, in GPUs: evenly around it, in the order of the labels."""
+    step = DODGE * (max(curve.counts) - min(curve.counts))
+    return step * (curve.labels.index(series) - (len(curve.labels) - 1) / 2)
+
+
+def _reference_rows(curve: Curve, expectation: Expectation) -> dict[str, list[dict[str, Any]]]:
+    rows: dict[str, list[dict[str, Any]]] = {
+        "one": [{"efficiency": 1.0}],
+        "target": [{"efficiency": TARGET, "text": f"target {TARGET}"}],
+    }
+    if expectation.extra_gpu:
         rows["expected"] = _expected_rows(curve.counts, expectation.extra_gpu)
     return rows
 
 
-def _x(curve: Curve, workers: str) -> alt.X:
+def _x(curve: Curve, workers: str, field: str = "gpus") -> alt.X:
     counts = curve.counts
     axis = alt.Axis(values=counts, format="d", title=workers)
-    return alt.X("gpus:Q", axis=axis, scale=alt.Scale(domain=[min(counts), max(counts)], nice=False, padding=16))
+    return alt.X(f"{field}:Q", axis=axis, scale=alt.Scale(domain=[min(counts), max(counts)], nice=False, padding=16))
 
 
 def _series_layers(
@@ -199,20 +218,20 @@ def _series_layers(
     y = alt.Y(f"{field}:Q", axis=axis, scale=scale)
     low = alt.Y(f"{field}_low:Q", axis=axis, scale=scale)
     color = series_color(curve.labels)
-    told = chart_of("told")
+    told, beside = chart_of("told"), _x(curve, workers, "at")
     bars = told.transform_filter(f"isValid(datum.{field}_low)").mark_rule(clip=True)
     grey = chart_of("grey").mark_line(style="context").encode(x=x, y=y, detail="series:N", tooltip=_grey_hints())
     layers = [grey] if curve.context else []
     return [
         *layers,
-        told.mark_line().encode(x=x, y=y, color=color),
+        told.mark_line().encode(x=beside, y=y, color=color),
         *(
-            [bars.encode(x=x, y=low, y2=f"{field}_high:Q", color=color)]
+            [bars.encode(x=beside, y=low, y2=f"{field}_high:Q", color=color)]
             if any_known(curve.rows, f"{field}_low")
             else []
         ),
         told.mark_point(filled=True, cursor="pointer").encode(
-            x=x, y=y, color=color, shape=series_shape(curve.labels), tooltip=_hints(workers)
+            x=beside, y=y, color=color, shape=series_shape(curve.labels), tooltip=_hints(workers)
         ),
     ]
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import polars as pl
 
+from rtxscale.analysis.leading import ranked_series
 from rtxscale.report.chosen import GREY, evenly
 from rtxscale.report.numbers import interval, number
 
@@ -70,8 +71,7 @@ def _label(series: str, is_default: bool) -> str:
 
 def _told_apart(efficiency: pl.DataFrame) -> list[str]:
     """Labels, default series first; of many, only the defaults, the best and the worst at the largest GPU count."""
-    last = efficiency.sort("gpus").group_by("series", "is_default", maintain_order=True).last()
-    ranked = last.sort(["is_default", "gpus", "throughput_per_s"], descending=True)
+    ranked = ranked_series(efficiency)
     labels = [_label(row["series"], row["is_default"]) for row in ranked.iter_rows(named=True)]
     if len(labels) <= TOLD_APART:
         return labels
@@ -95,6 +95,7 @@ def _row(label: str, point: dict[str, Any]) -> dict[str, Any]:
     rates = (point["throughput_per_s"], point["throughput_low"], point["throughput_high"])
     return {
         "series": label,
+        "is_default": point["is_default"],
         "gpus": point["gpus"],
         "rate": rates[0],
         "rate_low": rates[1],

@@ -41,6 +41,7 @@ from rtxscale.report.tables import (
     scaling_tables,
 )
 from rtxscale.report.theme import PAGE, SHAPES
+from rtxscale.report.trial_counts import trial_counts
 from rtxscale.report.trial_evidence import TrialEvidence, trial_evidence
 from rtxscale.report.unknowns import unknown_table
 from rtxscale.results.outcomes import SIMULATED
@@ -74,19 +75,20 @@ def content(run: Run, conclusions: Conclusions, declaration: Declaration) -> dic
     """Everything that the template shows of a run."""
     trials = run.frame("trials").select("device_names", "profile", "cell_json", "source").collect()
     workers = worker_word(conclusions.device)
+    counts = trial_counts(run)
     remarks = [short(remark, SENTENCE) for remark in conclusions.remarks if remark]
     return {
         "run_id": run.run_id,
         "sweep_name": run.manifest.get("sweep_name") or run.run_id,
         "question": run.manifest.get("question") or "",
         "headline": short(conclusions.headline, SENTENCE),
-        "key_numbers": key_numbers(conclusions, workers),
+        "key_numbers": key_numbers(conclusions, workers, counts),
         "remarks": remarks[:REMARKS],
         "more_remarks": remarks[REMARKS:],
-        "badges": badges(trials),
+        "badges": [*badges(trials), *([("incomplete run", "warning")] if counts.complete is False else [])],
         "sections": list(_sections(run, conclusions, workers, declaration)),
         "trials": _shortened_trials(trial_evidence(run, conclusions)),
-        "method": method(run),
+        "method": method(run, counts),
         "tool_texts": tool_texts(run),
         "sweep_text": run.sweep_text,
     }

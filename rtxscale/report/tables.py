@@ -14,7 +14,7 @@ import polars as pl
 
 from rtxscale.analysis.conclusions import UNCONFIRMED, Conclusions
 from rtxscale.report.bandwidth_series import bandwidth_series, told_apart
-from rtxscale.report.numbers import NOTHING, gain, interval, number, percent, size, throughput_unit
+from rtxscale.report.numbers import NOTHING, duration, gain, interval, number, percent, size, throughput_unit
 from rtxscale.report.scaling_curves import leading_series
 
 BASE = "base"
@@ -143,8 +143,27 @@ def effects_table(conclusions: Conclusions, workers: str) -> Table | None:
         )
         for row in effects.iter_rows(named=True)
     ]
-    right = frozenset({workers, "ratio", "p (Holm)"})
-    return Table(key="effects", title="Effect of each setting on throughput", columns=columns, rows=rows, right=right)
+    return Table(
+        key="effects",
+        title="Effect of each setting on throughput",
+        columns=columns,
+        rows=rows,
+        right=frozenset({workers, "ratio", "p (Holm)"}),
+        note=_holm_note(effects, workers),
+    )
+
+
+def _holm_note(effects: pl.DataFrame, workers: str) -> str:
+    """Why an interval may exclude 1 where the verdict says that nothing can be told; empty where none does."""
+    excludes = (pl.col("ratio_low") > 1) | (pl.col("ratio_high") < 1)
+    open_ones = effects.filter(excludes & (pl.col("verdict") == "not separable")).height
+    if not open_ones:
+        return ""
+    return (
+        f"{open_ones} interval{'s exclude' if open_ones > 1 else ' excludes'} 1 where the verdict is not separable: "
+        "an interval is that of one comparison alone, the verdict is corrected by Holm for all comparisons of its "
+        f"number of {workers}, of which some would look different by chance."
+    )
 
 
 def bandwidth_tables(conclusions: Conclusions, workers: str) -> Iterator[Table]:
@@ -180,14 +199,14 @@ def drift_table(conclusions: Conclusions, workers: str) -> Table | None:
     drift = conclusions.drift.sort("spread", descending=True, nulls_last=True, maintain_order=True)
     if drift.is_empty():
         return None
-    columns = ("session", workers, "visit", "sentinels", "minutes", "drift", "spread", "threshold", "verdict")
+    columns = ("session", workers, "visit", "sentinels", "length", "drift", "spread", "threshold", "verdict")
     rows = [
         (
             row["session_id"],
             str(row["gpus"]),
             str(row["visit"]),
             str(row["sentinels"]),
-            number(row["minutes"], 3),
+            duration(None if row["minutes"] is None else 60 * row["minutes"]),
             gain(row["drift"]),
             percent(row["spread"]),
             percent(row["threshold"]),
@@ -213,8 +232,18 @@ def outcomes_table(conclusions: Conclusions) -> Table | None:
         (_ending(row), str(row["trials"]), row["example"] or NOTHING, row["message"] or NOTHING)
         for row in conclusions.outcomes.iter_rows(named=True)
     ]
+    rows += [
+        (
+            f"{_ending(row)}, then tried again",
+            f"{row['trials']} attempt{'s' * (row['trials'] != 1)}",
+            row["example"] or NOTHING,
+            row["message"] or NOTHING,
+        )
+        for row in conclusions.retries.iter_rows(named=True)
+    ]
     columns = ("outcome", "trials", "example", "message")
-    return Table(key="outcomes", title="Outcomes", columns=columns, rows=rows, right=frozenset({"trials"}))
+    note = "A trial is counted once, by its last attempt." if conclusions.retries.height else ""
+    return Table(key="outcomes", title="Outcomes", columns=columns, rows=rows, right=frozenset({"trials"}), note=note)
 
 
 def _ending(row: dict[str, Any]) -> str:

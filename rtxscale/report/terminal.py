@@ -1,5 +1,6 @@
 """Conclusions in a terminal: sentences and a few narrow tables, in 80 columns, without colour when piped.
 
+No number and no column is ever cut: a table that is too wide for a narrow terminal is printed row by row instead.
 The same texts as the page, fewer rows; what is left out is named with the command that shows it. Called by `cli.show`
 and at the end of a sweep.
 """
@@ -11,6 +12,7 @@ from dataclasses import replace
 from typing import TextIO
 
 from rich import box
+from rich.cells import cell_len
 from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table as RichTable
@@ -30,19 +32,26 @@ from rtxscale.report.tables import (
     outcomes_table,
     scaling_tables,
 )
+from rtxscale.report.trial_counts import TrialCounts, counts_words
 
 WIDTH = 80
 WIDEST = 110
 EFFECTS = 12
 DRIFTS = 6
 MESSAGE_LIMIT = 200
+WORD = 24
+"""Longest word of a text that makes its column wider; a longer one, such as a path, is folded."""
+GAP = 2
+"""Characters between two columns."""
 
 
-def show_conclusions(conclusions: Conclusions, *, stream: TextIO) -> None:
-    """Print the headline, the remarks and the tables to `stream`."""
+def show_conclusions(conclusions: Conclusions, *, stream: TextIO, counts: TrialCounts | None = None) -> None:
+    """Print the headline, how far the run is, the remarks and the tables to `stream`."""
     console = _console(stream)
     with console.capture() as captured:
         console.print(Text(short(conclusions.headline, 600), style="bold"))
+        if counts is not None:
+            console.print(Text(counts_words(counts)))
         for remark in conclusions.remarks:
             console.print(Padding(Text(short(remark, 400), style="dim"), (0, 0, 0, 2)))
         for table in _tables(conclusions, worker_word(conclusions.device)):
@@ -62,7 +71,12 @@ def _print_table(console: Console, table: Table) -> None:
     console.print()
     if table.title:
         console.print(Text(short(table.title, 400), style="bold"))
-    console.print(_rich_table(table))
+    columns = tuple(short(column) for column in table.columns)
+    right = frozenset(short(column) for column in table.right)
+    rows = [tuple(short(text, MESSAGE_LIMIT) for text in row) for row in table.rows]
+    clean = replace(table, columns=columns, right=right, rows=rows)
+    widths = _layout(clean, console.width)
+    console.print(_stacked(clean, console.width) if widths is None else _rich_table(clean, widths))
     if table.note:
         console.print(Text(short(table.note, 400), style="dim"))
 
@@ -120,15 +134,61 @@ def _narrowed(table: Table, without: Set[str], most: int, note: str) -> Table:
     """The first `most` rows, without some columns."""
     kept = [place for place, column in enumerate(table.columns) if column not in without]
     rows = [tuple(row[place] for place in kept) for row in table.rows[:most]]
-    return replace(table, columns=tuple(table.columns[place] for place in kept), rows=rows, note=note)
+    notes = ". ".join(words.removesuffix(".") for words in (table.note, note) if words)
+    return replace(table, columns=tuple(table.columns[place] for place in kept), rows=rows, note=notes)
 
 
-def _rich_table(table: Table) -> RichTable:
+def _layout(table: Table, width: int) -> list[int] | None:
+    """The width of each column, numbers and words whole; None where the table does not fit.
+
+    What is set flush right is never broken; of the others no word is, up to `WORD` characters. Space that is left goes
+    to the narrowest column that still wraps.
+    """
+    texts = list(zip(table.columns, *table.rows, strict=True))
+    natural = [max(map(cell_len, column)) for column in texts]
+    needed = [
+        longest if name in table.right else max(min(WORD, cell_len(word)) for text in column for word in _words(text))
+        for name, column, longest in zip(table.columns, texts, natural, strict=True)
+    ]
+    spare = width - sum(needed) - GAP * (len(needed) - 1)
+    if spare < 0:
+        return None
+    for _ in range(spare):
+        wrapped = [place for place, width in enumerate(needed) if width < natural[place]]
+        if wrapped:
+            needed[min(wrapped, key=needed.__getitem__)] += 1
+    return needed
+
+
+def _words(text: str) -> list[str]:
+    return text.split() or [""]
+
+
+def _rich_table(table: Table, widths: list[int]) -> RichTable:
     """Only a rule under the headings; long texts fold inside their column."""
     shown = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), show_edge=False, header_style="dim")
-    for column in table.columns:
+    for column, width in zip(table.columns, widths, strict=True):
         right = column in table.right
-        shown.add_column(Text(short(column)), justify="right" if right else "left", overflow="fold", no_wrap=right)
+        shown.add_column(
+            Text(column), justify="right" if right else "left", overflow="fold", no_wrap=right, width=max(1, width)
+        )
     for row in table.rows:
-        shown.add_row(*(Text(short(text, MESSAGE_LIMIT)) for text in row))
+        shown.add_row(*map(Text, row))
     return shown
+
+
+def _stacked(table: Table, width: int) -> Text:
+    """One block per row, a line per column, where the columns do not fit side by side."""
+    blocks = (
+        "\n".join(
+            f"{name}: {_breakable(text, width) if name in table.right else text}"
+            for name, text in zip(table.columns, row, strict=True)
+        )
+        for row in table.rows
+    )
+    return Text("\n\n".join(blocks))
+
+
+def _breakable(text: str, width: int) -> str:
+    """Numbers that may wrap: an interval longer than a line breaks between its ends, never inside one."""
+    return " ".join(word.replace("-", "- ") if cell_len(word) > width else word for word in text.split())

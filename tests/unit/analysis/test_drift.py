@@ -179,8 +179,11 @@ def test_a_drifting_session_is_flagged_said_and_counted():
     assert flags == {"gpus 1": "", "gpus 2, defaults": "drifting", "gpus 2, ring": "drifting"}
     assert drifting.cells["trials"].to_list() == quiet.cells["trials"].to_list()
     assert drifting.efficiency.equals(quiet.efficiency)
-    (remark,) = [remark for remark in drifting.remarks if "drift:" in remark]
-    assert "1 of 1 sessions with sentinels drift: (s: -10.0 % over 20 min, spread 11.1 %, threshold 5 %)" in remark
+    (remark,) = [remark for remark in drifting.remarks if "drifts by" in remark]
+    assert remark.startswith(
+        "1 of 1 session with two or more sentinels drifts by more than the threshold: "
+        "s by -10.0 % over 20 min (spread 11.1 %, threshold 5 %). Their trials"
+    )
     assert any("drifting on 2" in remark for remark in drifting.remarks)
 
 

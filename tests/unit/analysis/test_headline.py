@@ -1,9 +1,14 @@
 """The headline names which of several curves it speaks of, and never an interval that says nothing."""
 
+import math
+
 import pytest
 from made_trials import assert_sound, collectives_frame, made_cell, made_row, trials_frame, visits
 
 from rtxscale.analysis.conclude import conclude_tables
+from rtxscale.analysis.leading import leading_points
+from rtxscale.report.scaling_curves import curve_of
+from rtxscale.report.tables import outcomes_table, scaling_tables
 
 AXES = {"gpus": [1, 2], "nccl.algorithm": ["auto", "ring"]}
 
@@ -70,3 +75,90 @@ def test_one_visit_of_the_winner_is_unconfirmed():
     assert headline(rows).endswith(
         "; fastest measured: ring, 5.0 % over the default, unconfirmed; `rtxscale confirm RUN` settles it."
     )
+
+
+def concluded(rows, axes=AXES, **more):
+    return conclude_tables(trials_frame(rows), collectives_frame(), axes=axes, **more)
+
+
+def test_without_the_default_the_sentence_speaks_of_the_curve_that_tables_and_charts_lead_with():
+    """The fastest series leads everywhere, also where another has the larger name, place or batch."""
+    rows = curve(1, 64, 100.0, "weak") + curve(1, 128, 100.0, "weak")
+    rows += curve(2, 128, 150.0, "weak", channels=1) + curve(2, 64, 190.0, "weak", algorithm="tree")
+    rows += curve(2, 64, 170.0, "weak", algorithm="ring")
+    rows += [made_row(made_cell(2, 64), None, outcome="crashed")]
+    found = concluded(rows)
+    assert "at 1.90x (1.90-1.90) of one" in found.headline
+    assert "with tree" in found.headline
+    assert "the default settings have no result, this is the fastest of the others" in found.headline
+    (table,) = scaling_tables(found, "GPUs")
+    assert "tree" in table.title
+    curves = curve_of("weak", found.efficiency)
+    assert "tree" in curves.labels[0]
+    (point,) = leading_points(found.cells, found.efficiency)
+    assert "tree" in point["series"]
+
+
+def test_a_default_that_fails_at_the_largest_count_is_said_to():
+    rows = curve(1, 64, 100.0, "weak") + curve(2, 64, 190.0, "weak") + curve(4, 64, 300.0, "weak", algorithm="ring")
+    text = concluded(rows).headline
+    assert text.startswith("2x NVIDIA H200")
+    assert "the default settings have no result at 4 GPUs" in text
+    assert "no result" not in headline(curve(1, 64, 100.0, "weak") + curve(2, 64, 190.0, "weak"))
+
+
+@pytest.mark.parametrize(
+    ("asked", "advice", "never"),
+    [
+        (1, "raise visits to 2 or more", "run the same command again"),
+        (2, "run the same command again to finish the sweep", "raise visits"),
+        (None, "run the sweep again to finish it, or raise visits to 2 or more", "same command"),
+    ],
+)
+def test_advice_on_single_visits_asks_only_for_what_the_sweep_does_not_ask(asked, advice, never):
+    found = concluded([made_row(made_cell(1, 64), 100.0), made_row(made_cell(2, 64), 190.0)], visits=asked)
+    (remark,) = [remark for remark in found.remarks if "one visit only" in remark]
+    for text in (found.headline, remark.lower()):
+        assert advice in text
+        assert never not in text
+
+
+def test_cpu_workers_are_no_gpus_in_the_headline():
+    text = headline([made_row(made_cell(1, 64), 100.0, device="cpu")])
+    assert "CPU worker counts with a result: 1" in text
+    assert "GPU" not in text
+    lonely = [made_row(made_cell(gpus, batch), 100.0, device="cpu") for gpus, batch in ((1, 64), (2, 32), (4, 8))]
+    for rows in (lonely, lonely[:1], lonely[1:]):
+        remarks = " ".join(concluded(rows).remarks).replace("per GPU", "")  # that is in a cell's label
+        assert "CPU worker" in remarks
+        assert "GPU" not in remarks
+
+
+@pytest.mark.parametrize(
+    ("columns", "reason"),
+    [
+        ({"throughput_per_s": 0.0}, "whose throughput is 0"),
+        ({"throughput_per_s": -5.0}, "whose throughput is negative"),
+        ({"throughput_per_s": math.inf}, "whose throughput is not a finite number"),
+        ({"throughput_per_s": 1e308}, "whose throughput is above 1e+300 per second, which no machine reaches"),
+        ({"loss_last": math.nan}, "whose loss is not a finite number"),
+        ({"cell_id": None}, "without the name of a cell"),
+    ],
+)
+def test_what_does_not_count_is_called_what_it_is(columns, reason):
+    good = curve(1, 64, 100.0, "weak")
+    found = concluded([*good, made_row(made_cell(2, 64), 190.0) | columns])
+    (remark,) = [remark for remark in found.remarks if "ok trials are not counted" in remark]
+    assert remark == f"1 ok trials are not counted: 1 {reason}."
+    assert " inf " not in found.headline
+    assert not any("not counted" in remark for remark in concluded(good).remarks)
+
+
+def test_attempts_that_were_tried_again_are_kept_with_their_reasons():
+    first = made_row(made_cell(2, 64), None, outcome="unsteady", message="halves differ by 9 %")
+    found = concluded([*curve(1, 64, 100.0, "weak"), first, made_row(made_cell(2, 64), 190.0, attempt=2)])
+    assert found.retries.select("outcome", "trials", "message").rows() == [("unsteady", 1, "halves differ by 9 %")]
+    assert found.outcomes.select("outcome", "trials").rows() == [("ok", 3)]
+    table = outcomes_table(found)
+    assert [row[:2] for row in table.rows] == [("ok", "3"), ("unsteady, then tried again", "1 attempt")]
+    assert concluded(curve(1, 64, 100.0, "weak")).retries.is_empty()

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import zipfile
 
 import pytest
 
 from rtxscale.errors import BadInput
+from rtxscale.report import dossier_verify
 from rtxscale.report.dossier_diff import Difference, differences
-from rtxscale.report.dossier_verify import opened, problems, read_dossier
+from rtxscale.report.dossier_lines import LINES
+from rtxscale.report.dossier_verify import counted, opened, problems, read_dossier
 from rtxscale.spec.declare import parse_declaration
 
 from . import made_dossiers as made
@@ -120,6 +123,68 @@ def test_links_and_doubled_names_are_refused(files, tmp_path):
             pass
 
 
+def test_a_dossier_of_any_schema_has_every_line_and_its_own_score(files, tmp_path):
+    def found(name, change):
+        return found_in(packed(tmp_path / f"{name}.zip", with_data(files, change)))
+
+    for schema in (1, 2):
+        empty = found(f"empty{schema}", lambda data, schema=schema: data.update(schema_version=schema, lines=[]))
+        assert sum("missing" in problem for problem in empty) >= len(LINES)
+    better = found("better", lambda data: data["completeness"].update(with_value=130, missing=[]))
+    assert [problem.split(":")[1] for problem in better] == [" completeness"]
+    with opened(tmp_path / "better.zip") as dossier:
+        data = read_dossier(dossier)
+    assert counted(data)["completeness"] == made.data_of(files)["completeness"]
+    for schema in (0, -3, "2", True):
+        packed(tmp_path / "odd.zip", with_data(files, lambda data, schema=schema: data.update(schema_version=schema)))
+        with pytest.raises(BadInput, match="this rtxscale reads 1 to 2"), opened(tmp_path / "odd.zip") as dossier:
+            read_dossier(dossier)
+
+
+def test_tables_and_sweeps_that_cannot_be_read_are_not_whole(files, tmp_path):
+    cut = {**files, "tables/steps.parquet": files["tables/steps.parquet"][:-9]}
+    text = {**files, "tables/telemetry.parquet": b"a,b\n1,2\n"}
+    for name, spoilt in (("steps", cut), ("telemetry", text)):
+        found = found_in(packed(tmp_path / f"{name}.zip", resealed(spoilt)))
+        assert [problem.partition(" (")[0] for problem in found] == [
+            f"tables/{name}.parquet: found no table that can be read"
+        ]
+    for name, sweep in (("broken", b"a: ["), ("other", b"name: y\nvisits: 2\n"), ("bytes", b"\xff\xfe")):
+        found = found_in(packed(tmp_path / f"{name}.zip", resealed({**files, "sweep.yaml": sweep})))
+        assert len(found) == 1
+        assert "sweep.yaml" in found[0]
+
+
+def test_lines_of_any_shape_are_named_not_stumbled_over(files, tmp_path):
+    whole = packed(tmp_path / "whole.zip", files)
+    shapes = ({"id": {"a": 1}, "value": "v"}, {"id": ["p"]}, {"id": 3, "status": []}, {"id": "x", "declared_by": {}})
+    for number, line in enumerate(shapes):
+        odd = packed(tmp_path / f"{number}.zip", with_data(files, lambda data, line=line: data["lines"].append(line)))
+        assert found_in(odd)
+        with opened(odd) as a, opened(whole) as b:
+            assert differences(a, b) == []
+    for lines in (None, 3, "x", {"a": 1}, [1]):
+        odd = packed(tmp_path / "odd.zip", with_data(files, lambda data, lines=lines: data.update(lines=lines, run=[])))
+        with opened(odd) as a, opened(whole) as b:
+            differences(a, b)
+
+
+def test_only_files_and_folders_of_a_bounded_number_are_read(files, tmp_path, monkeypatch):
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    os.mkfifo(folder / "pipe")
+    for place in (folder, folder / "pipe"):
+        with pytest.raises(BadInput, match="neither a file nor a directory"), opened(place):
+            pass
+    monkeypatch.setattr(dossier_verify, "MOST_FILES", 5)
+    many = tmp_path / "many"
+    for number in range(6):
+        (many / str(number)).mkdir(parents=True)
+    for place in (many, packed(tmp_path / "many.zip", files)):
+        with pytest.raises(BadInput, match="found more than 5 files"), opened(place):
+            pass
+
+
 def test_what_is_no_dossier_is_said(files, tmp_path):
     (tmp_path / "text.zip").write_text("no zip")
     packed(tmp_path / "other.zip", {"a.txt": b"x"})
@@ -131,7 +196,7 @@ def test_what_is_no_dossier_is_said(files, tmp_path):
         "other": "found no dossier.json",
         "json": "not JSON",
         "mark": 'found no "rtxscale": "dossier"',
-        "newer": "found schema 99; this rtxscale reads up to 2",
+        "newer": "found schema 99; this rtxscale reads 1 to 2",
         "gone": "found no ZIP that can be read",
     }
     for name, words in cases.items():

@@ -24,6 +24,7 @@ from rtxscale.report.scripts import vega_lite_version
 from rtxscale.report.theme import DARK, LIGHT, legend_columns
 
 ALTAIR_LIMIT = 5000
+UNKNOWN_CARD = Expectation(silence="nothing is known")
 
 
 @pytest.fixture(scope="module")
@@ -126,14 +127,31 @@ def test_every_series_starts_at_the_shared_base(h200_figures):
     assert {row["efficiency"] for row in starts.values()} == {1.0}
 
 
-def test_the_target_is_drawn_only_where_it_applies(h200):
+def test_the_target_is_always_drawn_and_the_caption_says_whose_it_is(h200):
     efficiency = h200.conclusions.efficiency
     with_target = Expectation(card="RTX 5090", target=True, extra_gpu=(0.91, 0.97))
     drawn = by_key(list(scaling_figures(efficiency, "image", "GPUs", with_target)), "weak-efficiency")
-    plain = by_key(list(scaling_figures(efficiency, "image", "GPUs", None)), "weak-efficiency")
+    plain = by_key(list(scaling_figures(efficiency, "image", "GPUs", UNKNOWN_CARD)), "weak-efficiency")
     assert drawn.datasets["target"] == [{"efficiency": 0.9, "text": "target 0.9"}]
-    assert "target" not in json.dumps(plain.spec())
-    assert expectation(h200.run.frame("trials").collect()) == Expectation(card="H200")
+    assert plain.datasets["target"] == drawn.datasets["target"]
+    assert "the target 0.9 for RTX 5090" in drawn.caption
+    assert "Band: expected of RTX 5090" in drawn.caption
+    assert "the target set for weak scaling of some cards" in plain.caption
+    assert "No band: nothing is known." in plain.caption
+    known = expectation(h200.run.frame("trials").collect())
+    assert known == Expectation(card="H200", silence="no range is documented for H200")
+
+
+def test_series_stand_apart_so_that_their_bars_do_not_lie_on_each_other(h200, cpu):
+    for made in (h200, cpu):
+        for figure in (one for one in figures(made.run, made.conclusions) if one.section == "scaling"):
+            told = figure.datasets["told"]
+            for count in {row["gpus"] for row in told}:
+                places = [(row["series"], row["at"]) for row in told if row["gpus"] == count]
+                assert len({at for _, at in places}) == len({series for series, _ in places})
+                assert all(abs(at - count) < 0.1 * max(row["gpus"] for row in told) for _, at in places)
+            drawn = [layer for layer in figure.spec()["layer"] if layer["data"]["name"] == "told"]
+            assert {layer["encoding"]["x"]["field"] for layer in drawn} == {"at"}
 
 
 def test_the_expected_band_converts_extra_gpu_efficiency(h200):
@@ -149,9 +167,17 @@ def test_the_expected_band_converts_extra_gpu_efficiency(h200):
 
 
 def test_a_known_card_has_target_and_range():
-    trials = pl.DataFrame({"device_names": [["NVIDIA GeForce RTX 5090"], None]})
-    assert expectation(trials) == Expectation(card="RTX 5090", target=True, extra_gpu=(0.91, 0.97))
-    assert expectation(pl.DataFrame({"device_names": [["NVIDIA GeForce RTX 5090"], ["NVIDIA H200"]]})) is None
+    def seen(*names, device="cuda"):
+        return expectation(pl.DataFrame({"device_names": list(names), "device": [device] * len(names)}))
+
+    known = seen(["NVIDIA GeForce RTX 5090"], None)
+    assert (known.card, known.target, known.extra_gpu) == ("RTX 5090", True, (0.91, 0.97))
+    silent = {
+        "the trials ran on different models": seen(["NVIDIA GeForce RTX 5090"], ["NVIDIA H200"]),
+        "nothing is documented of Foo": seen(["Foo"]),
+        "a range is documented of graphics cards alone, and these are CPU workers": seen(["cpu"], device="cpu"),
+    }
+    assert all(one == Expectation(silence=why) for why, one in silent.items())
 
 
 def test_no_interval_no_bar():
@@ -159,7 +185,7 @@ def test_no_interval_no_bar():
         {"cell_id": "b", "gpus": 1, "throughput_per_s": 10.0, "efficiency": 1.0},
         {"cell_id": "c", "gpus": 2, "throughput_per_s": 19.0, "efficiency": 0.95},
     ]
-    throughput, efficiency = scaling_figures(curve(rows), "image", "GPUs", None)
+    throughput, efficiency = scaling_figures(curve(rows), "image", "GPUs", UNKNOWN_CARD)
     assert "intervals" not in throughput.caption + efficiency.caption
     assert efficiency.datasets["told"][1]["efficiency_text"] == "0.950"
 
@@ -170,11 +196,11 @@ def test_an_interval_that_says_nothing_does_not_flatten_the_chart():
         {"cell_id": "b", "gpus": 1, "throughput_per_s": 10.0, "efficiency": 1.0},
         {"cell_id": "c", "gpus": 2, "throughput_per_s": 19.0, "efficiency": 0.95, **wide},
     ]
-    throughput, efficiency = scaling_figures(curve(rows), "image", "GPUs", None)
+    throughput, efficiency = scaling_figures(curve(rows), "image", "GPUs", UNKNOWN_CARD)
     domains = [figure.spec()["layer"][-1]["encoding"]["y"]["scale"]["domain"] for figure in (throughput, efficiency)]
     assert domains == [[0, pytest.approx(25)], [pytest.approx(0.7), pytest.approx(1.27)]]
     assert "cut" in throughput.caption
-    assert efficiency.datasets["told"][1]["efficiency_text"] == "0.95 (0.01-9.00)"
+    assert efficiency.datasets["told"][1]["efficiency_text"] == "0.950 (too few visits)"
 
 
 def test_values_that_are_not_numbers_become_null():
@@ -182,7 +208,7 @@ def test_values_that_are_not_numbers_become_null():
         {"cell_id": "b", "gpus": 1, "throughput_per_s": 10.0, "efficiency": 1.0, "efficiency_low": math.nan},
         {"cell_id": "c", "gpus": 2, "throughput_per_s": 19.0, "efficiency": 0.95, "efficiency_high": math.inf},
     ]
-    for figure in scaling_figures(curve(rows), "image", "GPUs", None):
+    for figure in scaling_figures(curve(rows), "image", "GPUs", UNKNOWN_CARD):
         assert "null" in json.dumps(figure.spec(), allow_nan=False)
 
 

@@ -18,6 +18,7 @@ from rtxscale.report.page import page
 from rtxscale.report.scripts import vega_lite_version
 from rtxscale.report.tables import best_table, confirmed_table
 from rtxscale.report.terminal import show_conclusions
+from rtxscale.report.trial_counts import trial_counts
 
 ROWS = [
     {
@@ -112,5 +113,5 @@ def test_a_bar_that_leaves_the_chart_is_said_to():
 
 
 def test_the_method_counts_the_confirmation_apart(h200):
-    assert "Confirmation" not in dict(method(h200.run))
-    assert dict(method(h200.run))["Visits"].startswith("2, in ")
+    assert "Confirmation" not in dict(method(h200.run, trial_counts(h200.run)))
+    assert dict(method(h200.run, trial_counts(h200.run)))["Visits"].startswith("2, in ")

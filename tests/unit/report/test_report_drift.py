@@ -84,15 +84,15 @@ def test_the_table_has_the_largest_spread_first_with_its_threshold(h200):
         "GPUs",
         "visit",
         "sentinels",
-        "minutes",
+        "length",
         "drift",
         "spread",
         "threshold",
         "verdict",
     )
     assert table.rows == [
-        (DRIFTING, "2", "1", "2", "12.5", "-6.1 %", "6.5 %", "5.0 %", "drifting"),
-        (QUIET, "2", "1", "3", "31.0", "+0.4 %", "1.2 %", "5.0 %", "within"),
+        (DRIFTING, "2", "1", "2", "12 min 30 s", "-6.1 %", "6.5 %", "5.0 %", "drifting"),
+        (QUIET, "2", "1", "3", "31 min 0 s", "+0.4 %", "1.2 %", "5.0 %", "within"),
         (UNKNOWN, "2", "1", "1", "–", "–", "–", "5.0 %", "needs >= 2 sentinels"),  # noqa: RUF001  as tables show it
     ]
 
@@ -100,7 +100,7 @@ def test_the_table_has_the_largest_spread_first_with_its_threshold(h200):
 def test_the_terminal_shows_the_worst_in_eighty_columns_and_says_where_the_rest_is(h200):
     text = printed(replace(h200.conclusions, **frames(more=9)))
     (row,) = [line for line in text.splitlines() if line.startswith(DRIFTING)]
-    assert row.split() == [DRIFTING, "12.5", "-6.1", "%", "6.5", "%", "5.0", "%", "drifting"]
+    assert row.split() == [DRIFTING, "12", "min", "30", "s", "-6.1", "%", "6.5", "%", "5.0", "%", "drifting"]
     assert max(map(len, text.splitlines())) <= 80
     assert "6 more sessions: rtxscale show --csv drift" in text
     assert "Drift within sessions" not in printed(h200.conclusions)
@@ -121,7 +121,7 @@ def test_the_chart_shows_each_session_against_its_mean(h200):
     assert changes == [(0.0, 3.148), (12.5, -3.148)]
     assert [row["value_text"] for row in told[:2]] == ["1,000 images/s", "1,012 images/s"]
     assert [row["place"] for row in told] == ["start", "middle", "end", "start", "end"]
-    assert "1 of 2 sessions drifts by more than the threshold" in figure.caption
+    assert "1 of 2 sessions with two or more sentinels drifts by more than the threshold" in figure.caption
     text = json.dumps(figure.spec(), allow_nan=False)
     assert "change from the session's mean (%)" in text
     assert "minutes since the session's first sentinel" in text

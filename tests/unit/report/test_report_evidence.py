@@ -22,6 +22,7 @@ from rtxscale.report.steady_chart import POINTS, steady_figure
 from rtxscale.report.telemetry_charts import telemetry_figures
 from rtxscale.report.throttle_bands import throttled_spans, throttled_words
 from rtxscale.report.topology_chart import topology_figures
+from rtxscale.report.trial_counts import trial_counts
 from rtxscale.report.trial_evidence import ROWS, trial_evidence
 from rtxscale.report.unknowns import unknown_table
 from rtxscale.results.read import Run, polars_schema
@@ -298,7 +299,8 @@ def test_leads_say_what_the_folded_tables_hold(golden):
     run, _ = golden
     counts = dict(run.frame("attestation").collect()["verdict"].value_counts().iter_rows())
     assert attestation_words(run) == (
-        f"Of all that was asked of all trials, {counts['honoured']} was honoured, none refuted, none left unproven."
+        f"{counts['honoured']} of {counts['honoured']} requests were honoured, none refuted, none left unproven. "
+        "A request is one setting asked of one attempt at a trial."
     )
     assert (
         environment_words(run)
@@ -373,12 +375,13 @@ def test_the_trials_table_says_what_a_trial_was(golden):
 
 
 def test_key_numbers_are_those_of_the_sentence(golden, empty):
-    _, conclusions = golden
-    found = {one.label: (one.value, one.detail) for one in key_numbers(conclusions, "GPUs")}
+    run, conclusions = golden
+    counts = trial_counts(run)
+    found = {one.label: (one.value, one.detail) for one in key_numbers(conclusions, "GPUs", counts)}
     assert found["weak efficiency, 2 GPUs"] == ("0.762", "no interval")
     assert found["throughput"][0] == "6,620"
-    assert found["trials ended ok"] == ("169", "of 169")
-    assert key_numbers(empty.conclusions, "GPUs") == []
+    assert found["trials finished"] == ("169", "of 186 planned: incomplete, 169 count")
+    assert key_numbers(empty.conclusions, "GPUs", trial_counts(empty.run)) == []
 
 
 def test_backticks_are_code_and_nothing_else_is_markup():
