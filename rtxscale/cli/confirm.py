@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rtxscale.cli.allowed import AllowOption, check_allowed, script_directory
+from rtxscale.cli.allowed import AllowOption, check_allowed, check_own, script_directory
 from rtxscale.cli.doctor import IgnoreOption, look_first
 from rtxscale.cli.notify import notified
 from rtxscale.cli.show import ResultsOption, RunArgument, open_run
@@ -70,6 +70,7 @@ def confirm(
     directory = script_directory(opened, sweep)
     for folder in filter(None, (directory, opened.run_dir)):
         check_allowed(sweep, folder, allowed=allow_commands)
+    check_own(sweep, opened.sweep_text, directory, allowed=allow_commands)
     examined = look_first(sweep, opened.run_dir.parent, ignore)
     code = measure(
         opened,
@@ -157,8 +158,10 @@ def sweep_of(run: Run) -> Sweep:
         ResultsError: its file is not the one that was measured.
         SpecError: this rtxscale does not read its file.
     """
+    from rtxscale.results.manifest import check_sweep_text
     from rtxscale.spec.load import parse_sweep
 
+    check_sweep_text(run.run_dir, run.manifest.get("sweep_sha256"), run.sweep_text)
     sweep = parse_sweep(run.sweep_text, str(run.run_dir / "sweep.yaml"))
     if sweep.sweep_id != run.manifest["sweep_id"]:
         raise ResultsError(

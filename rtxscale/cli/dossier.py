@@ -103,7 +103,7 @@ def score_lines(data: dict[str, Any]) -> list[str]:
 
 def _verify(path: Path) -> int:
     """Check a dossier and say what is wrong; returns the exit code."""
-    from rtxscale.report.dossier_verify import opened, problems, read_dossier
+    from rtxscale.report.dossier_verify import counted, opened, problems, read_dossier
     from rtxscale.spec.printable import printable
 
     with opened(path) as found:
@@ -111,24 +111,38 @@ def _verify(path: Path) -> int:
         faults = problems(found, data)
         if faults:
             print(printable("\n".join(faults)))
-            print(printable(f"{path}: not whole: {len(faults)} problems"))
+            print(printable(f"{path}: not whole: {_problems(len(faults))}"))
             return NOT_WHOLE
-        print(printable("\n".join(score_lines(data))))
+        print(printable("\n".join(score_lines(counted(data)))))
         print(printable(f"{path}: whole: {len(found.sizes)} files, every checksum right, no line missing or empty"))
     return 0
 
 
+def _problems(number: int) -> str:
+    return "1 problem" if number == 1 else f"{number} problems"
+
+
 def _diff(a: Path, b: Path) -> None:
+    """Print what differs, after a word on each side that is not whole."""
     from rtxscale.report.dossier_diff import differences
-    from rtxscale.report.dossier_verify import opened
+    from rtxscale.report.dossier_verify import opened, problems, read_dossier
     from rtxscale.spec.printable import printable
 
     with opened(a) as one, opened(b) as other:
+        faults = [(side.path, problems(side, read_dossier(side))) for side in (one, other)]
         found = differences(one, other)
+    for path, wrong in faults:
+        if wrong:
+            print(printable(f"{path}: not whole: {_problems(len(wrong))}, first: {wrong[0]}; see --verify"))
     print(printable("\n".join(diff_lines(found))))
 
 
 def diff_lines(found: Iterable[Difference]) -> list[str]:
     """One line a field, and how many there are."""
     lines = [f"{item.field}: {' '.join(item.a.split())} | {' '.join(item.b.split())}" for item in found]
-    return [*lines, f"{len(lines)} fields differ" if lines else "no setting, environment or method field differs"]
+    return [
+        *lines,
+        f"{len(lines)} field{'s differ' if len(lines) > 1 else ' differs'}"
+        if lines
+        else "no setting, environment or method field differs",
+    ]

@@ -41,17 +41,26 @@ def notified(sweep: Sweep, run: Callable[[], SweepResult], exit_code: Callable[[
 def variables(result: SweepResult, code: int) -> dict[str, str]:
     """What became of a sweep, as variables of the command.
 
-    `RTXSCALE_OUTCOME` is `complete`, `incomplete` (all was tried, something has no result), or why it stopped: `limit`,
-    `max_hours`, `stop` or a signal's name.
+    `RTXSCALE_OUTCOME` is `complete`, `some_failed` or `all_failed` (all was tried), `incomplete` (not all was), or why
+    it stopped: `limit`, `max_hours`, `stop` or a signal's name. `RTXSCALE_OUTCOMES` counts how finished trials ended.
     """
-    outcome = result.interrupted or ("complete" if code == 0 else "incomplete")
+    outcome = result.interrupted or ("complete" if code == 0 else _lacking(result))
     return {
         "RTXSCALE_RUN": str(result.run_dir.absolute()),
         "RTXSCALE_OUTCOME": outcome,
         "RTXSCALE_EXIT_CODE": str(code),
         "RTXSCALE_FINISHED": str(result.finished),
         "RTXSCALE_TOTAL": str(result.total),
+        "RTXSCALE_FAILED": str(result.failed),
+        "RTXSCALE_OUTCOMES": " ".join(f"{outcome}={count}" for outcome, count in sorted(result.endings.items())),
     }
+
+
+def _lacking(result: SweepResult) -> str:
+    """Why a sweep that ran to its end is not complete."""
+    if result.finished < result.total or not result.failed:
+        return "incomplete"
+    return "all_failed" if result.failed == result.finished else "some_failed"
 
 
 def notify(sweep: Sweep, told: dict[str, str]) -> None:

@@ -33,7 +33,10 @@ def status(
     from rtxscale.spec.printable import printable
 
     root = results_root(results)
-    found = running_in(root) if address is None else running_at(address)
+    problems: list[str] = []
+    found = running_in(root, problems) if address is None else running_at(address)
+    for problem in problems:
+        print(printable(f"rtxscale: warning: {problem}"), file=sys.stderr)
     if as_json:
         print(json.dumps(found, indent=2))
         return
@@ -44,16 +47,19 @@ def status(
         print(printable(f"no sweep is running {where}; `rtxscale runs` lists finished ones"), file=sys.stderr)
 
 
-def running_in(root: Path) -> list[dict[str, Any]]:
-    """Every run in the root that a living driver holds, with its state where one has been written."""
+def running_in(root: Path, problems: list[str] | None = None) -> list[dict[str, Any]]:
+    """Every run in the root that a living driver holds, with its state where one has been written.
+
+    `problems` gets what is wrong with others.
+    """
     from rtxscale.results.live import driver_of, read_live
     from rtxscale.results.location import list_runs
 
     found = []
-    for run_dir in list_runs(root):
+    for run_dir in list_runs(root, problems):
+        state = read_live(run_dir)  # before the driver is looked for: at its end it goes first
         driver = driver_of(run_dir)
         if driver is not None:
-            state = read_live(run_dir)
             found.append({"run": run_dir.name, "driver": driver.describe(), **(_plain(state) if state else {})})
     return found
 
@@ -73,7 +79,9 @@ def running_at(address: str) -> list[dict[str, Any]]:
 def in_words(one: Mapping[str, Any]) -> str:
     """One running sweep in a few lines."""
     from rtxscale.plan.estimate import duration
+    from rtxscale.spec.printable import one_line
 
+    one = {name: one_line(value) if isinstance(value, str) else value for name, value in one.items()}
     if "total" not in one:
         return f"{one['run']}: starting ({one['driver']})"
     age_s = max(0.0, time.time() - one["updated_ns"] / 1e9)

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rtxscale.cli.allowed import AllowOption, check_allowed
+from rtxscale.cli.allowed import AllowOption, check_allowed, note_own
 from rtxscale.cli.doctor import IgnoreOption, look_first
 from rtxscale.cli.notify import notified
+from rtxscale.cli.show import ResultsOption
 
 if TYPE_CHECKING:
     from rtxscale.run.sweep import SweepResult
@@ -36,9 +37,7 @@ def sweep(
         str | None,
         typer.Option(help="host:port of a Ray cluster that runs already; else RAY_ADDRESS, else one on this host."),
     ] = None,
-    results: Annotated[
-        Path | None, typer.Option(help="Where runs are kept; else $RTXSCALE_RESULTS, else ~/rtxscale-results.")
-    ] = None,
+    results: ResultsOption = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Start a new run; earlier ones are kept.")] = False,
     limit_minutes: Annotated[
         float | None, typer.Option(min=0.0, help="Stop at the next trial boundary after this many minutes.")
@@ -53,7 +52,9 @@ def sweep(
     from rtxscale.spec.load import load_sweep
 
     loaded, directory = load_sweep(sweep), sweep.absolute().parent
-    check_allowed(loaded.sweep, directory, allowed=allow_commands)
+    for folder in (directory, sweep.resolve().parent):
+        check_allowed(loaded.sweep, folder, allowed=allow_commands)
+    note_own(loaded.sweep, loaded.text, directory)
     examined = look_first(loaded.sweep, results_root(results), ignore)
     if address is not None:
         os.environ["RAY_ADDRESS"] = address
@@ -102,6 +103,11 @@ def summary(result: SweepResult) -> list[str]:
             f"{result.stranded} trials were not run: a node that they need was lost; the same command again runs them "
             "when it is back"
         )
+    if result.failed:
+        endings = ", ".join(f"{count} {outcome}" for outcome, count in sorted(result.endings.items()))
+        lines.append(
+            f"{result.failed} of the finished trials failed: all ended {endings}; --fresh tries again in a new run"
+        )
     if result.interrupted:
         why = REASONS.get(result.interrupted, result.interrupted)
         lines.append(f"stopped by {why}; the same command again continues where it stopped")
@@ -109,11 +115,14 @@ def summary(result: SweepResult) -> list[str]:
 
 
 def exit_code(result: SweepResult) -> int:
-    """0 complete, 1 nothing could be measured, 3 stopped by limit or wish, 129, 130 or 143 stopped by a signal."""
+    """0: every trial has a number or a finding (out of memory, diverged). 1: some failed for good, or were not run.
+
+    3 stopped by limit or wish; 129, 130 or 143 stopped by a signal.
+    """
     if result.interrupted:
         return EXIT_CODES.get(result.interrupted, 1)
     nothing = bool(result.outcomes) and not result.outcomes.get("ok")
-    return 1 if nothing or result.finished < result.total else 0
+    return 1 if nothing or result.failed or result.finished < result.total else 0
 
 
 def report_if_possible(run_dir: Path) -> None:

@@ -40,17 +40,19 @@ def watch(
 
     from rtxscale.results.live import driver_of, read_live
     from rtxscale.results.location import find_run, results_root
-    from rtxscale.spec.printable import printable
+    from rtxscale.spec.printable import one_line, printable
 
     run_dir = find_run(run, results_root(results))
     if driver_of(run_dir) is None:
         raise BadInput(f"{run_dir}: found no sweep running; expected one; `rtxscale status` lists those that are")
     console = Console(file=sys.stdout, highlight=False, soft_wrap=True)
-    said = ""
+    said, state = "", None
     with Live(console=console, auto_refresh=False, transient=True) as live:
-        while driver_of(run_dir) is not None:
-            state = read_live(run_dir)
-            line = printable(f"{run_dir.name}: {state_words(state)}")
+        while True:
+            state = read_live(run_dir) or state  # before the driver is looked for: at its end it goes first
+            if driver_of(run_dir) is None:
+                break
+            line = one_line(f"{run_dir.name}: {state_words(state)}")
             if console.is_terminal:
                 live.update(Text(line, no_wrap=True, overflow="ellipsis"), refresh=True)
             elif line != said:

@@ -119,7 +119,8 @@ def _placement_notes(sessions: Sequence[PlannedSession]) -> Iterator[str]:
             layouts[session.placement.gpu_uuids].setdefault(session.key.layout or "packed")
     for uuids, names in layouts.items():
         if len(names) > 1:
-            yield f"placements {' and '.join(names)} of {len(uuids)} GPUs are the same GPUs here, measured once each"
+            same = " and ".join(names)
+            yield f"placements {same} of {len(uuids)} GPUs are the same GPUs here: they differ in name only"
 
 
 def baseline_notes(sweep: Sweep, cells: Cells, device: str) -> list[str]:
@@ -140,7 +141,9 @@ def _curve_notes(arm: str, curves: dict[Curve, set[int]], dropped: Iterable[Drop
     if lonely or not curves:
         counts = sorted(set().union(*lonely))
         share = "" if len(lonely) == len(curves) else f" for {len(lonely)} of {len(curves)} combinations"
-        why = f"only with {_words(counts)} {unit}" if counts else "no cell of it can run"
+        why = (
+            f"only with {_words(counts)} {unit if counts != [1] else unit[:-1]}" if counts else "no cell of it can run"
+        )
         yield f"no {arm} efficiency{share}: {why}, and a curve needs two counts{_lost(dropped)}"
     for base in sorted({min(counts) for counts in curves.values() if len(counts) > 1} - {1}):
         yield f"{arm} efficiency relative to {base} {unit}: there is no 1-worker baseline{_lost(dropped, base)}"

@@ -8,17 +8,23 @@ from __future__ import annotations
 
 import json
 import re
+import stat
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
-from rtxscale.errors import ResultsError
+from rtxscale.errors import ResultsError, StorageOutage
+from rtxscale.results.disk import OUTAGES, read_file
 from rtxscale.results.schema import SCHEMA_VERSION, TABLES
+from rtxscale.results.small_json import is_whole, parse_small
 
 COMMITS = "commits"
 PARTS = "parts"
-RECORD_NAME = re.compile(r"(\d{8})\.json")
+RECORD_NAME = re.compile(r"(\d{8})\.json", re.ASCII)
+PART_NAME = re.compile(r"\d{8}-[a-z_]+\.parquet", re.ASCII)
+LOOKS = 100
+"""How often a directory is listed anew whose writer compacts it meanwhile."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,19 +70,19 @@ def read_records(run_dir: Path) -> list[CommitRecord]:
         ResultsError: the directory of records is missing, or a record is damaged or of a newer schema.
     """
     directory = run_dir / COMMITS
-    try:
-        names = sorted(path.name for path in directory.iterdir() if RECORD_NAME.fullmatch(path.name))
-    except OSError as error:
-        raise ResultsError(f"{directory}: found {error.strerror}; expected the run's commit records") from error
-    records = []
-    for name in names:
+    for _ in range(LOOKS):
         try:
-            records.append(_parse(directory / name))
+            names = sorted(path.name for path in directory.iterdir() if RECORD_NAME.fullmatch(path.name))
+        except OSError as error:
+            raise ResultsError(f"{directory}: found {error.strerror}; expected the run's commit records") from error
+        try:
+            return [_parse(directory / name) for name in names]
         except FileNotFoundError:
             continue  # superseded and removed by the writer since the listing: the newer record is read instead
-    if len(records) < len(names):
-        return read_records(run_dir)
-    return records
+    raise ResultsError(
+        f"{directory}: found records that cannot be opened, such as links to nothing; expected commit records; restore "
+        "them from a copy, or start a new run with --fresh; nothing was written"
+    )
 
 
 def live_records(records: Iterable[CommitRecord]) -> list[CommitRecord]:
@@ -107,11 +113,14 @@ def check_files(run_dir: Path, records: Iterable[CommitRecord]) -> None:
     problems = []
     for part in (part for record in records for part in record.files):
         try:
-            size = (run_dir / part.path).stat().st_size
+            facts = (run_dir / part.path).stat()
         except OSError:
             problems.append(f"{part.path} is missing")
             continue
-        if size != part.bytes:
+        size = facts.st_size
+        if not stat.S_ISREG(facts.st_mode):
+            problems.append(f"{part.path} is no regular file")
+        elif size != part.bytes:
             problems.append(f"{part.path} has {size} bytes instead of {part.bytes}")
     raise_damage(run_dir, problems)
 
@@ -131,9 +140,15 @@ def raise_damage(run_dir: Path, problems: list[str]) -> None:
 
 
 def _parse(path: Path) -> CommitRecord:
-    text = path.read_bytes()
     try:
-        content = json.loads(text)
+        text = read_file(path)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        kind = StorageOutage if error.errno in OUTAGES else ResultsError
+        raise kind(f"{path}: found {error.strerror}; expected a commit record; nothing was written") from error
+    try:
+        content = parse_small(text)
         version = content["schema_version"]
         if isinstance(version, int) and version > SCHEMA_VERSION:
             raise ResultsError(f"{path}: found schema {version}; this rtxscale reads up to {SCHEMA_VERSION}")
@@ -151,13 +166,23 @@ def _record(content: dict[str, Any], seq: int) -> CommitRecord:
         raise ValueError(f"sequence number {content['seq']} under the name of {seq}")
     files = tuple(PartFile(**item) for item in content["files"])
     for part in files:
-        if part.table not in TABLES or PurePosixPath(part.path).parts[:-1] != (PARTS,):
-            raise ValueError(f"unexpected file {part.path} of table {part.table}")
+        if not all(isinstance(text, str) for text in (part.path, part.table, part.sha256)):
+            raise TypeError("a file whose path, table or checksum is no text")
+        folder, _, name = part.path.partition("/")
+        if part.table not in TABLES or folder != PARTS or not PART_NAME.fullmatch(name):
+            raise ValueError(f"unexpected file {part.path!r} of table {part.table!r}")
+        if not (is_whole(part.rows) and is_whole(part.bytes)):
+            raise TypeError(f"file {part.path} without whole numbers of rows and bytes")
+    if not isinstance(content["session_id"], str | None):
+        raise TypeError("a session that is no text")
+    numbers = [attempt for _, attempt, _ in content["trials"]] + list(content["supersedes"])
+    if not all(map(is_whole, [*numbers, content["schema_version"]])):
+        raise TypeError("an attempt, a superseded record or a schema version that is no whole number")
     return CommitRecord(
         seq=seq,
         session_id=content["session_id"],
         files=files,
-        trials=tuple((str(trial), int(attempt), str(outcome)) for trial, attempt, outcome in content["trials"]),
-        supersedes=tuple(int(item) for item in content["supersedes"]),
-        schema_version=int(content["schema_version"]),
+        trials=tuple((str(trial), attempt, str(outcome)) for trial, attempt, outcome in content["trials"]),
+        supersedes=tuple(content["supersedes"]),
+        schema_version=content["schema_version"],
     )

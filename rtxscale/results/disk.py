@@ -11,6 +11,7 @@ import errno
 import os
 import secrets
 import shutil
+import stat
 from pathlib import Path
 
 from rtxscale.errors import ResultsError, StorageOutage
@@ -21,6 +22,8 @@ MIN_FREE_MIB = 64
 """Less free space than this counts as a full disk, in MiB."""
 
 PROBE_BYTES = 4096
+MAX_BYTES = 64 * 2**20
+"""More than any record, manifest or sweep file of a run has."""
 OUTAGES = frozenset(
     getattr(errno, name)
     for name in (
@@ -32,11 +35,11 @@ OUTAGES = frozenset(
 
 
 def write_file(path: Path, data: bytes, *, exclusive: bool = True) -> None:
-    """Write a whole file and flush it to the disk; `exclusive` refuses to touch one that exists.
+    """Write a whole file and flush it to the disk; `exclusive` refuses to touch one that exists. No link is followed.
 
     The directory entry itself is durable only after `sync_directory`.
     """
-    flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | (os.O_EXCL if exclusive else os.O_TRUNC)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | (os.O_EXCL if exclusive else os.O_TRUNC)
     descriptor = os.open(path, flags, FILE_MODE)
     try:
         rest = memoryview(data)
@@ -49,10 +52,36 @@ def write_file(path: Path, data: bytes, *, exclusive: bool = True) -> None:
 
 def replace_file(path: Path, data: bytes) -> None:
     """Put a whole file in place: readers see the old content or the new, never a part. Durable on return."""
-    temporary = path.with_name(f".{path.name}.tmp")
-    write_file(temporary, data, exclusive=False)
-    temporary.replace(path)
+    temporary = temporary_for(path)
+    try:
+        write_file(temporary, data)
+        temporary.replace(path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            remove_file(temporary)
+        raise
     sync_directory(path.parent)
+
+
+def temporary_for(path: Path) -> Path:
+    """A name beside `path` that nobody can have put something under before."""
+    return path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+
+
+def read_file(path: Path, limit: int = MAX_BYTES) -> bytes:
+    """The content of a file that anybody may have put there; a FIFO and the like is refused, not waited for.
+
+    Raises:
+        OSError: it cannot be read, is no regular file, or has more than `limit` bytes.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb") as file:
+        facts = os.fstat(file.fileno())
+        if not stat.S_ISREG(facts.st_mode):
+            raise OSError(errno.EINVAL, "something that is no regular file", str(path))
+        if facts.st_size > limit:
+            raise OSError(errno.EFBIG, f"more than {limit} bytes", str(path))
+        return file.read(limit)
 
 
 def sync_directory(path: Path) -> None:

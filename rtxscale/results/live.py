@@ -15,11 +15,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rtxscale.errors import ResultsError
-from rtxscale.results.disk import FILE_MODE, remove_file
+from rtxscale.results.disk import FILE_MODE, read_file, remove_file, temporary_for
 from rtxscale.results.lock import LOCK_FILE, Lease, living_owner
+from rtxscale.results.small_json import is_number, is_whole, parse_small
 
 LIVE_FILE = "live.json"
 STOP_FILE = "stop"
+LIVE_BYTES = 2**20
+READINGS = ("left_s", "temperature_c", "power_w")
 StopWish = Literal["trial", "now"]
 
 
@@ -51,11 +54,10 @@ def write_live(run_dir: Path, state: LiveState) -> None:
 def read_live(run_dir: Path) -> LiveState | None:
     """The last state written; None if there is none that can be read."""
     try:
-        data = json.loads((run_dir / LIVE_FILE).read_bytes())
-        known = {field.name for field in fields(LiveState)}
-        return LiveState(**{**{name: data[name] for name in data if name in known}, "throughputs": _numbers(data)})
-    except (OSError, ValueError, TypeError, AttributeError):
+        data = parse_small(read_file(run_dir / LIVE_FILE, LIVE_BYTES))
+    except (OSError, ValueError):
         return None
+    return _checked(data) if isinstance(data, dict) else None
 
 
 def clear_live(run_dir: Path) -> None:
@@ -89,7 +91,7 @@ def ask_to_stop(run_dir: Path, wish: StopWish) -> None:
 def stop_wish(run_dir: Path) -> StopWish | None:
     """What has been asked of the driver, if anything."""
     try:
-        text = (run_dir / STOP_FILE).read_text().strip()
+        text = read_file(run_dir / STOP_FILE, LIVE_BYTES).decode().strip()
     except (OSError, ValueError):
         return None
     return "now" if text == "now" else "trial"
@@ -97,12 +99,30 @@ def stop_wish(run_dir: Path) -> StopWish | None:
 
 def _put(path: Path, text: str) -> None:
     """The whole file at once, but without waiting for the disk: it may be lost in a crash, the sweep goes with it."""
-    temporary = path.with_name(f".{path.name}.tmp")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, FILE_MODE)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(text)
-    temporary.replace(path)
+    temporary = temporary_for(path)
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, FILE_MODE)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+        temporary.replace(path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            remove_file(temporary)
+        raise
 
 
-def _numbers(data: dict[str, Any]) -> tuple[float | None, ...]:
-    return tuple(None if value is None else float(value) for value in data.get("throughputs", ()))
+def _checked(data: dict[str, Any]) -> LiveState | None:
+    """The state, if every field of it has its type."""
+    wholes, texts, numbers = ("updated_ns", "total", "finished"), ("current", "last"), READINGS
+    state = {"last": "", **dict.fromkeys(numbers), "throughputs": [], **data}
+    sound = (
+        all(is_whole(state.get(name)) for name in wholes)
+        and all(isinstance(state.get(name), str) for name in texts)
+        and all(state[name] is None or is_number(state[name]) for name in numbers)
+        and isinstance(state["throughputs"], list)
+        and all(value is None or is_number(value) for value in state["throughputs"])
+    )
+    if not sound:
+        return None
+    known = {field.name: state[field.name] for field in fields(LiveState)}
+    return LiveState(**{**known, "throughputs": tuple(state["throughputs"])})

@@ -13,16 +13,19 @@ import os
 import re
 from pathlib import Path
 
-from rtxscale.errors import BadInput
+from rtxscale.errors import BadInput, ResultsError, StorageOutage
 from rtxscale.results.commit import COMMITS
-from rtxscale.results.disk import DIRECTORY_MODE, replace_file, unwritable
-from rtxscale.results.manifest import is_ours
+from rtxscale.results.disk import DIRECTORY_MODE, read_file, replace_file, unwritable
+from rtxscale.results.manifest import MANIFEST, is_ours
 from rtxscale.results.mirror import fetch
 from rtxscale.results.object_store import ObjectStore, endpoint, is_url, open_store, parts_of
 
 ROOT_VARIABLE = "RTXSCALE_RESULTS"
 STORE_FILE = ".store"
 """Marks a root that stands for an object store, and holds its address."""
+URL_BYTES = 4096
+_NAMED: dict[Path, str] = {}
+"""Roots of stores that were named in this process, and their addresses; nothing need be there yet."""
 RUN_NAME = re.compile(r"(?P<name>.+)-(?P<sweep_id>[0-9a-f]{12})-(?P<number>\d{2,})")
 
 
@@ -36,12 +39,28 @@ def results_root(given: Path | None = None) -> Path:
     if is_url(named):
         return _root_of_store(named)
     root = (_expanded(named) if named else Path.home() / "rtxscale-results").absolute()
+    if named.startswith("~") and str(_expanded(named)).startswith("~"):
+        raise BadInput(
+            f"{named}: found no such user's home directory; expected the directory that holds runs: write its whole "
+            "path"
+        )
     if _is_there(root) and not _is_directory(root):
         raise BadInput(
             f"{root}: found something that is not a directory; expected the directory that holds runs; "
             f"give another one with --results DIR or ${ROOT_VARIABLE}"
         )
     return root
+
+
+def given_root(text: str) -> Path:
+    """The results root as a user names it on the command line.
+
+    Raises:
+        BadInput: it is empty, as from a variable that is not set.
+    """
+    if not text.strip():
+        raise BadInput("--results: found nothing after it; expected a directory, or s3://BUCKET/PREFIX")
+    return Path(text)
 
 
 def store_of(root: Path) -> ObjectStore | None:
@@ -51,10 +70,22 @@ def store_of(root: Path) -> ObjectStore | None:
         BadInput: its address or endpoint is of another form.
     """
     try:
-        url = (root / STORE_FILE).read_text().strip()
-    except OSError:
-        return None
-    return open_store(url)
+        url = read_file(root / STORE_FILE, URL_BYTES).decode().strip()
+    except (OSError, UnicodeDecodeError):
+        url = _NAMED.get(root, "")
+    return open_store(url) if url else None
+
+
+def mark_store(root: Path) -> None:
+    """Make the root of a store that was only named so far, and mark it; anything else stays as it is.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    url = _NAMED.get(root)
+    if url and not (root / STORE_FILE).exists():
+        root.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
+        replace_file(root / STORE_FILE, f"{url}\n".encode())
 
 
 def fetch_newest(root: Path, sweep_id: str) -> None:
@@ -90,17 +121,26 @@ def runs_of_sweep(root: Path, sweep_id: str) -> list[tuple[int, Path]]:
     return sorted((int(match["number"]), path) for match, path in matches if match and match["sweep_id"] == sweep_id)
 
 
-def list_runs(root: Path) -> list[Path]:
+def list_runs(root: Path, problems: list[str] | None = None) -> list[Path]:
     """All runs in the root, the one written to last first; those of a store are fetched.
+
+    With `problems`, what is wrong with one of a store is added there and hides none of the others.
 
     Raises:
         ResultsError: a run there is damaged, or the store does not answer.
     """
-    if not root.is_dir():
-        return []
     if store := store_of(root):
         for name in store.folders():
-            _fetch(store, root, name)
+            try:
+                _fetch(store, root, name)
+            except StorageOutage:
+                raise
+            except ResultsError as error:
+                if problems is None:
+                    raise
+                problems.append(str(error))
+    if not root.is_dir():
+        return []
     runs = [path for path in root.iterdir() if RUN_NAME.fullmatch(path.name) and is_ours(path)]
     return sorted(runs, key=lambda path: (_last_written_ns(path), path.name), reverse=True)
 
@@ -128,22 +168,15 @@ def find_run(text: str, root: Path) -> Path:
 
 
 def _root_of_store(url: str) -> Path:
-    """The root on this host for a store: below the home directory, apart for each endpoint; made if missing.
+    """The root on this host for a store: below the home directory, apart for each endpoint; `mark_store` makes it.
 
     Raises:
-        BadInput: it is no address, or the root cannot be made.
+        BadInput: it is no address.
     """
     names = parts_of(url)
     server = hashlib.sha256(endpoint(os.environ).encode()).hexdigest()[:8]
     root = Path.home() / ".cache" / "rtxscale" / f"s3-{server}" / Path(*names)
-    try:
-        root.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
-        if not (root / STORE_FILE).exists():
-            replace_file(root / STORE_FILE, f"s3://{'/'.join(names)}\n".encode())
-    except OSError as error:
-        raise BadInput(
-            f"{root}: found {error.strerror}; expected to keep what {url} holds there while working"
-        ) from error
+    _NAMED[root] = f"s3://{'/'.join(names)}"
     return root
 
 
@@ -156,6 +189,9 @@ def _fetch(store: ObjectStore, root: Path, name: str) -> None:
     if not RUN_NAME.fullmatch(name) or "/" in name:
         return
     try:
+        if not root.is_dir() and MANIFEST not in store.below(name).names():
+            return  # nothing to keep, so nothing to make
+        mark_store(root)
         fetch(store, root / name)
     except OSError as error:
         raise unwritable(root, error) from error

@@ -13,20 +13,24 @@ import json
 import os
 import secrets
 import socket
+import stat
 import threading
 import time
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
 
 from rtxscale.errors import ResultsError
-from rtxscale.results.disk import FILE_MODE, OUTAGES, remove_file, unwritable, write_file
+from rtxscale.results.disk import FILE_MODE, OUTAGES, read_file, remove_file, unwritable, write_file
+from rtxscale.results.small_json import is_whole, parse_small
+from rtxscale.spec.printable import one_line
 
 LOCK_FILE = "lock"
 """Its name in the directory of a run."""
 HEARTBEAT_S = 10.0
 LEASE_S = 60.0
-"""A lease from another host without a heartbeat for this long is dead, in seconds."""
+"""A lease from another host or container without a heartbeat for this long is dead, in seconds."""
 
 NO_FLOCK = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL})
 LEASE_BYTES = 4096
@@ -34,7 +38,10 @@ LEASE_BYTES = 4096
 
 @dataclass(frozen=True, kw_only=True)
 class Lease:
-    """Who holds the lock. `boot_id` and `process_start` tell a process from a later one with the same number."""
+    """Who holds the lock. `boot_id` and `process_start` tell a process from a later one with the same number.
+
+    `pid_namespace` tells in which container a number means that process; empty where that is not known.
+    """
 
     pid: int
     host: str
@@ -42,10 +49,11 @@ class Lease:
     process_start: str
     since: str
     token: str
+    pid_namespace: str = ""
 
     def describe(self) -> str:
         """Such as `process 4711 on box since 2026-01-31T12:00:00+00:00`."""
-        return f"process {self.pid} on {self.host} since {self.since}"
+        return one_line(f"process {self.pid} on {self.host} since {self.since}")
 
 
 def own_lease() -> Lease:
@@ -57,17 +65,23 @@ def own_lease() -> Lease:
         process_start=_process_start(os.getpid()),
         since=datetime.now(UTC).isoformat(timespec="seconds"),
         token=secrets.token_hex(8),
+        pid_namespace=_pid_namespace(),
     )
 
 
 def is_dead(lease: Lease, here: Lease, *, flocked: bool, age_s: float, process_start: str) -> bool:
     """Whether the owner of a lease is gone. Pure.
 
+    A process is looked for by its number only where numbers mean the same: on this host, since this boot, in this
+    container; anywhere else its heartbeat is believed. One kernel's `flock` is believed across its containers.
     `flocked`: this process just got the `flock`. `age_s`: seconds since the lease's heartbeat. `process_start`: start
     time of the process that now has the lease's number on this host, empty if there is none.
     """
-    if (lease.host, lease.boot_id) == (here.host, here.boot_id):
-        return flocked or process_start != lease.process_start
+    same_boot = (lease.host, lease.boot_id) == (here.host, here.boot_id)
+    if same_boot and flocked:
+        return True
+    if same_boot and lease.pid_namespace == here.pid_namespace != "":
+        return process_start != lease.process_start
     return age_s > LEASE_S
 
 
@@ -77,7 +91,7 @@ def living_owner(path: Path) -> Lease | None:
     An owner on another host lives as long as its heartbeat is fresh by this host's clock.
     """
     try:
-        lease, beaten_s = parse_lease(path.read_bytes()), path.stat().st_mtime
+        lease, beaten_s = parse_lease(read_file(path, LEASE_BYTES)), path.stat().st_mtime
     except OSError:
         return None
     if lease is None:
@@ -110,10 +124,12 @@ class RunLock:
             ResultsError: a living process holds it, or the file cannot be opened.
         """
         try:
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, FILE_MODE)
         except OSError as error:
             raise ResultsError(f"{path}: found {error.strerror}; expected to open the run's lock file") from error
         try:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise ResultsError(f"{path}: found something that is no regular file; expected the run's lock file")
             lease = own_lease()
             _refuse_if_held(path, descriptor, lease)
             _write_lease(descriptor, lease)
@@ -130,7 +146,7 @@ class RunLock:
             ResultsError: another process took it over, or the file is gone.
         """
         try:
-            held = parse_lease(self.path.read_bytes())
+            held = parse_lease(read_file(self.path, LEASE_BYTES))
         except OSError as error:
             if error.errno in OUTAGES:
                 raise unwritable(self.path, error) from error
@@ -139,8 +155,11 @@ class RunLock:
             owner = held.describe() if held else "nobody"
             raise ResultsError(f"{self.path}: found it held by {owner}; this process lost the lock and must stop")
 
-    def release(self) -> None:
-        """Give the lock back; a second call does nothing."""
+    def release(self, at_the_end: Callable[[], None] = lambda: None) -> None:
+        """Give the lock back; a second call does nothing.
+
+        `at_the_end` is called when nobody is named as the owner any more, and nobody else can have become it yet.
+        """
         if self._stop.is_set():
             return
         self._stop.set()
@@ -148,6 +167,7 @@ class RunLock:
         with contextlib.suppress(ResultsError, OSError):
             self.check()
             os.ftruncate(self._descriptor, 0)
+            at_the_end()
         os.close(self._descriptor)
 
     def _beat(self) -> None:
@@ -161,7 +181,7 @@ def _refuse_if_held(path: Path, descriptor: int, here: Lease) -> None:
     lease = parse_lease(os.pread(descriptor, LEASE_BYTES, 0))
     if lease is None:
         return
-    age_s = _age_s(path) if lease.host != here.host else 0.0
+    age_s = 0.0 if (lease.host, lease.boot_id) == (here.host, here.boot_id) and flocked else _age_s(path)
     if not is_dead(lease, here, flocked=flocked, age_s=age_s, process_start=_process_start(lease.pid)):
         raise _held(path, lease)
 
@@ -194,11 +214,17 @@ def _write_lease(descriptor: int, lease: Lease) -> None:
 
 
 def parse_lease(data: bytes) -> Lease | None:
-    """The lease in the lock file; None when it is empty or was cut off while being written."""
+    """The lease in the lock file; None when it is empty, was cut off while being written, or is something else."""
     try:
-        return Lease(**json.loads(data))
-    except (ValueError, TypeError):
+        content = parse_small(data)
+    except ValueError:
         return None
+    known = {field.name for field in fields(Lease)}
+    needed = known - {"pid_namespace"}
+    if not isinstance(content, dict) or not needed <= content.keys() or not is_whole(content["pid"], 1):
+        return None
+    lease = {name: content[name] for name in known & content.keys()}
+    return Lease(**lease) if all(isinstance(lease[name], str) for name in lease.keys() - {"pid"}) else None
 
 
 def _age_s(path: Path) -> float:
@@ -214,6 +240,13 @@ def _age_s(path: Path) -> float:
 def _boot_id() -> str:
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
+
+
+def _pid_namespace() -> str:
+    try:
+        return str(Path("/proc/self/ns/pid").readlink())
     except OSError:
         return ""
 

@@ -6,15 +6,17 @@ alone. Called by `results.write`, `results.read` and `results.location`.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from rtxscale.errors import ResultsError
-from rtxscale.results.disk import replace_file
+from rtxscale.errors import ResultsError, StorageOutage
+from rtxscale.results.disk import OUTAGES, read_file, replace_file
 from rtxscale.results.schema import SCHEMA_VERSION
+from rtxscale.results.small_json import parse_small
 from rtxscale.spec.sweep import Sweep
 
 MANIFEST = "run.json"
@@ -25,7 +27,10 @@ TEXTS = ("run_id", "sweep_id", "sweep_name", "question", "study", "created")
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """Identity of a run. `axes` holds the values of each axis as written in the sweep; `created` is UTC, ISO 8601."""
+    """Identity of a run. `axes` holds the values of each axis as written in the sweep; `created` is UTC, ISO 8601.
+
+    `sweep_sha256` is the `sweep_digest` of the sweep file last given for the run; None in a run of an older rtxscale.
+    """
 
     run_id: str
     sweep_id: str
@@ -35,6 +40,7 @@ class Manifest:
     axes: dict[str, list[Any]]
     created: str
     environment_id: str | None = None
+    sweep_sha256: str | None = None
     schema_version: int = SCHEMA_VERSION
 
     def as_bytes(self) -> bytes:
@@ -42,7 +48,25 @@ class Manifest:
         return (json.dumps({MARK: KIND, **asdict(self)}, indent=2) + "\n").encode()
 
 
-def new_manifest(run_id: str, sweep: Sweep) -> Manifest:
+def sweep_digest(text: str) -> str:
+    """SHA-256 of a sweep file's text, whatever ends its lines."""
+    return hashlib.sha256(text.replace("\r\n", "\n").replace("\r", "\n").encode()).hexdigest()
+
+
+def check_sweep_text(run_dir: Path, sweep_sha256: str | None, text: str) -> None:
+    """See that a run's sweep file is the one it was measured for; where the run does not say, nothing is known.
+
+    Raises:
+        ResultsError: it is another one.
+    """
+    if sweep_sha256 is not None and sweep_sha256 != sweep_digest(text):
+        raise ResultsError(
+            f"{run_dir / 'sweep.yaml'}: found another text than the run was measured for; expected the one whose "
+            f"SHA-256 its {MANIFEST} holds: restore it from a copy, or continue with `rtxscale sweep` and your own file"
+        )
+
+
+def new_manifest(run_id: str, sweep: Sweep, sweep_text: str) -> Manifest:
     """Manifest of a run that starts now."""
     return Manifest(
         run_id=run_id,
@@ -52,14 +76,15 @@ def new_manifest(run_id: str, sweep: Sweep) -> Manifest:
         study=sweep.study,
         axes={path: list(values) for path, values in sweep.axes.items()},
         created=datetime.now(UTC).isoformat(timespec="seconds"),
+        sweep_sha256=sweep_digest(sweep_text),
     )
 
 
 def is_ours(run_dir: Path) -> bool:
     """Whether the directory holds a `run.json` with our mark; a damaged one counts as ours."""
     try:
-        content = json.loads((run_dir / MANIFEST).read_bytes())
-    except (ValueError, RecursionError):
+        content = parse_small(read_file(run_dir / MANIFEST))
+    except ValueError:
         return True
     except OSError:
         return False
@@ -76,16 +101,16 @@ def read_manifest(run_dir: Path) -> Manifest:
         raise ResultsError(f"{run_dir}: found no directory; expected a run directory; `rtxscale runs` lists them")
     path = run_dir / MANIFEST
     try:
-        content = json.loads(path.read_bytes())
+        content = parse_small(read_file(path))
     except OSError as error:
-        raise ResultsError(
+        raise (StorageOutage if error.errno in OUTAGES else ResultsError)(
             f"{run_dir}: found no readable {MANIFEST} ({error.strerror}); expected a run directory of rtxscale; "
             "nothing was written there"
         ) from error
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise ResultsError(
-            f"{path}: found text that is not JSON; expected the run's manifest; restore it from a copy, or start a new "
-            "run with --fresh"
+            f"{path}: found text that is not JSON as a run has it; expected the run's manifest; restore it from a "
+            "copy, or start a new run with --fresh"
         ) from error
     return _checked(path, content)
 
@@ -99,7 +124,7 @@ def _checked(path: Path, content: Any) -> Manifest:
     if not isinstance(content, dict) or content.get(MARK) != KIND:
         raise ResultsError(f'{path}: found no "{MARK}": "{KIND}"; expected a manifest of rtxscale; nothing was written')
     version = content.get("schema_version")
-    if type(version) is not int:
+    if type(version) is not int or version < 0:
         raise ResultsError(f"{path}: found schema_version {version!r}; expected a whole number; the file is damaged")
     if version > SCHEMA_VERSION:
         raise ResultsError(
@@ -125,6 +150,5 @@ def _wrong_types(known: dict[str, Any]) -> list[str]:
     axes = known.get("axes", {})
     if not isinstance(axes, dict) or not all(isinstance(values, list) for values in axes.values()):
         faults.append("axes")
-    if not isinstance(known.get("environment_id"), str | None):
-        faults.append("environment_id")
+    faults += [name for name in ("environment_id", "sweep_sha256") if not isinstance(known.get(name), str | None)]
     return faults

@@ -123,7 +123,7 @@ def trials_in(record: bytes) -> set[tuple[str, int, str]]:
     """The trials of a commit record as it lies in a store; none of one that is damaged."""
     try:
         return {(str(trial), int(attempt), str(outcome)) for trial, attempt, outcome in json.loads(record)["trials"]}
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return set()
 
 

@@ -19,6 +19,7 @@ from rtxscale.errors import BadInput, StorageOutage
 SCHEME = "s3:"
 URL = re.compile(r"s3:/{1,2}(?P<bucket>[A-Za-z0-9][A-Za-z0-9._-]{1,62})(?P<prefix>(?:/[A-Za-z0-9._=+-]+)*)/?")
 """One slash or two: a path object keeps only one."""
+OTHER_SCHEME = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*):/{1,2}(?P<rest>.*)", re.DOTALL)
 ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 REGIONS = ("AWS_REGION", "AWS_DEFAULT_REGION")
 DEFAULT_REGION = "us-east-1"
@@ -125,12 +126,25 @@ def _secret(name: str) -> str | None:
 
 
 def is_url(text: str) -> bool:
-    """Whether a user who writes this means an object store.
+    """Whether a user who writes this means something elsewhere; only `s3://` can be served.
 
-    >>> is_url("s3://bucket/runs"), is_url("/data/s3")
-    (True, False)
+    >>> is_url("s3://bucket/runs"), is_url("gs://bucket/runs"), is_url("/data/s3")
+    (True, True, False)
     """
-    return text.startswith(SCHEME)
+    return text.startswith(SCHEME) or OTHER_SCHEME.fullmatch(text) is not None
+
+
+def shown(url: str) -> str:
+    """The address as it may be printed: no user and no password, no query, and both slashes, of which a path keeps one.
+
+    >>> shown("s3:/AKIA:se/cret@bucket/runs?token=x")
+    's3://***@bucket/runs?***'
+    """
+    match = OTHER_SCHEME.fullmatch(url)
+    scheme, rest = (match["scheme"], match["rest"]) if match else (SCHEME[:-1], url.removeprefix(SCHEME))
+    _, at, place = rest.rpartition("@")
+    place, question, _ = place.partition("?")
+    return f"{scheme}://{'***@' if at else ''}{place}{'?***' if question else ''}"
 
 
 def parts_of(url: str) -> tuple[str, ...]:
@@ -146,8 +160,8 @@ def parts_of(url: str) -> tuple[str, ...]:
     names = (match["bucket"], *filter(None, match["prefix"].split("/"))) if match else ()
     if not names or any(set(name) == {"."} for name in names):
         raise BadInput(
-            f"{url}: found no address of an object store; expected s3://BUCKET/PREFIX of letters, digits and ._=+-; "
-            f"the server is named by {ENDPOINTS[1]}, credentials by the other AWS variables"
+            f"{shown(url)}: found no address of an object store; expected s3://BUCKET/PREFIX of letters, digits and "
+            f"._=+-; the server is named by {ENDPOINTS[1]}, credentials by the other AWS variables"
         )
     return names
 

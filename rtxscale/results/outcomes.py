@@ -30,6 +30,9 @@ SIMULATED = "simulated"
 FINAL = frozenset({Outcome.OK, Outcome.OOM, Outcome.DIVERGED, Outcome.NOT_HONOURED})
 RETRIED_ONCE = frozenset({Outcome.CRASHED, Outcome.HANG, Outcome.FOREIGN_PROCESS, Outcome.UNSTEADY})
 
+FAILED = RETRIED_ONCE | {Outcome.NOT_HONOURED}
+"""As a trial's last word: it gave no number and no finding. Out of memory and diverged are findings."""
+
 
 def is_finished(outcomes: list[str]) -> bool:
     """Whether a trial with these outcomes, one per attempt, needs no further attempt.

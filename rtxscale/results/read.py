@@ -15,6 +15,7 @@ import polars as pl
 
 from rtxscale.errors import ResultsError
 from rtxscale.results.commit import CommitRecord, attempts, check_files, live_records, raise_damage, read_records
+from rtxscale.results.disk import read_file
 from rtxscale.results.manifest import read_manifest
 from rtxscale.results.schema import TABLES
 
@@ -53,7 +54,7 @@ class Run:
         run_dir = run_dir.absolute()
         manifest = read_manifest(run_dir)
         try:
-            sweep_text = (run_dir / "sweep.yaml").read_text()
+            sweep_text = read_file(run_dir / "sweep.yaml").decode().replace("\r\n", "\n").replace("\r", "\n")
         except (OSError, UnicodeDecodeError) as error:
             raise ResultsError(f"{run_dir}: found no readable sweep.yaml ({error}); the run is damaged") from error
         return cls(

@@ -10,22 +10,28 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Callable, Iterable, Mapping
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 from rtxscale.results.private_shapes import (
+    BARE_ADDRESS,
     CLOSING_TAG,
+    DOTTED_PORT,
     EMAIL,
+    ENCODED_PATH,
     ESCAPE,
+    FLAG_PATH,
     HARDWARE_ADDRESS,
     HOME_OF,
     HOST_OF,
+    HOST_PORT,
+    HOST_SAID,
     IPV4,
     IPV6,
     KEPT_PATHS,
-    KEYED_SECRET,
     LONG_HEX,
     NCCL_PREFIX,
     PATH,
@@ -38,12 +44,16 @@ from rtxscale.results.private_shapes import (
     URL,
     USER_AT_HOST,
     USER_OF,
+    USER_SAID,
     UUID,
+    VARIABLE_PATH,
     WINDOWS_PATH,
 )
+from rtxscale.results.secret_keys import SECRET_WORD
+from rtxscale.results.secret_places import HOST_WORD, SERIAL_WORD, USER_WORD, secret_places, sweep_text, with_places
+from rtxscale.results.secret_text import without_told_secrets
 
-USER, HOST, NODE, PATH_WORD = "redacted-user", "redacted-host", "redacted-node", "redacted-path"
-ADDRESS, SECRET_WORD, SERIAL_WORD = "redacted-address", "redacted-secret", "redacted-serial"
+USER, HOST, PATH_WORD, ADDRESS = USER_WORD, HOST_WORD, "redacted-path", "redacted-address"
 EMAIL_WORD, URL_WORD, ID_WORD = "redacted-email", "redacted-url", "redacted-id"
 
 _EVERYDAY = """
@@ -56,6 +66,12 @@ users vision warm weak work worker workers workspace
 COMMON = frozenset(_EVERYDAY.split())
 """Words that are no one's name alone: as a name they are left where they stand, or tables would lose their meaning."""
 GAP = "\x00"
+UNSEEN = re.compile(
+    "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180e\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufe00-\ufe0f\ufeff]"
+)
+"""Characters of no width, which may stand within a secret."""
+CODE_POINT = re.compile(r"\\u(?!00[0-9]|d[89a-f])([0-9a-f]{4})", re.IGNORECASE)
+"""A character beyond ASCII, written out."""
 SHORTEST_NAME = 2
 SHORTEST_ID = 6
 """Identifiers shorter than this are replaced in their own columns only: in a text they may be anything."""
@@ -92,6 +108,8 @@ def names_in(texts: Iterable[str]) -> Names:
         for user, host in USER_AT_HOST.findall(text):
             users.add(user)
             hosts.add(host)
+        users.update(found["name"] for found in USER_SAID.finditer(text))
+        hosts.update(found["name"] for found in HOST_SAID.finditer(text))
     return Names(users=frozenset(map(_trimmed, users)), hosts=frozenset(map(_trimmed, hosts)))
 
 
@@ -121,6 +139,15 @@ class Redactor:
         >>> Redactor().text("ada@lab.example: /home/ada/x.py failed on 10.0.0.7")
         'redacted-email: redacted-path failed on redacted-address'
         """
+        shown = self._escaped(text)
+        plain = _plain(text)
+        if plain == text:
+            return shown
+        # Unseen characters and wide letters stay, unless something private is found without them.
+        found = self._escaped(plain)
+        return shown if found == _plain(shown) else found
+
+    def _escaped(self, text: str) -> str:
         shown = self._once(text)
         if not ESCAPE.search(shown):
             return shown
@@ -128,6 +155,7 @@ class Redactor:
         return self._once(_parted(shown)).replace(GAP, "")
 
     def _once(self, text: str) -> str:
+        text = without_told_secrets(PRIVATE_KEY.sub(SECRET_WORD, text))
         for pattern, replacement in self._rules:
             text = pattern.sub(replacement, text)
         return text
@@ -147,28 +175,41 @@ class Redactor:
         return text
 
     def data(self, value: Any) -> Any:
-        """JSON data with every text in it redacted, keys included."""
+        """JSON data with every text in it redacted, keys included, and whatever stands under a secret's key.
+
+        >>> Redactor().data({"api_token": "x", "width": 3, "command": ["curl", "--password", "y"]})
+        {'api_token': 'redacted-secret', 'width': 3, 'command': ['curl', '--password', 'redacted-secret']}
+        """
+        return self._texts(with_places(value, dict(secret_places(value))))
+
+    def _texts(self, value: Any) -> Any:
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, Mapping):
-            return {self.data(key): self.data(item) for key, item in value.items()}
+            return {self._texts(key): self._texts(item) for key, item in value.items()}
         if isinstance(value, list | tuple):
-            return [self.data(item) for item in value]
+            return [self._texts(item) for item in value]
         return value
+
+    def sweep(self, text: str) -> str:
+        """The text of a sweep file, still one: what stands under a secret's key goes, then whatever else is private."""
+        return self.text(sweep_text(text))
 
     @cached_property
     def _rules(self) -> tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...]:
         rules: list[tuple[re.Pattern[str] | None, str | Callable[[re.Match[str]], str]]] = [
             (_any_of(self._long_ids), lambda found: self._long_ids[found.group().lower()]),
-            (PRIVATE_KEY, SECRET_WORD),
             (URL, URL_WORD),
-            (KEYED_SECRET, _keyed_secret),
             (SECRET, SECRET_WORD),
             (EMAIL, EMAIL_WORD),
             (USER_AT_HOST, f"{USER}@{HOST}"),
             (QUOTED_PATH, _quoted_path),
+            (VARIABLE_PATH, PATH_WORD),
             (WINDOWS_PATH, PATH_WORD),
+            (ENCODED_PATH, PATH_WORD),
+            (FLAG_PATH, rf"\g<before>{PATH_WORD}"),
             (PATH, _path),
+            (BARE_ADDRESS, rf"\g<before>{ADDRESS}"),
             (HARDWARE_ADDRESS, ADDRESS),
             (IPV6, _ipv6),
             (IPV4, ADDRESS),
@@ -177,6 +218,10 @@ class Redactor:
             (SERIAL, _serial),
             (_any_of(_whole_names(self.names.hosts)), HOST),
             (PRIVATE_HOST, HOST),
+            (HOST_SAID, _said(HOST)),
+            (HOST_PORT, _said(HOST)),
+            (DOTTED_PORT, _said(HOST)),
+            (USER_SAID, _said(USER)),
             (_any_of(_whole_names(self.names.users)), USER),
         ]
         return tuple((pattern, replacement) for pattern, replacement in rules if pattern is not None)
@@ -189,7 +234,20 @@ class Redactor:
 
     @cached_property
     def _long_ids(self) -> dict[str, str]:
-        return {text.lower(): name for text, name in self.names.pseudonyms.items() if len(text) >= SHORTEST_ID}
+        return {text.lower(): name for text, name in self._fit_ids()}
+
+    def _fit_ids(self) -> Iterator[tuple[str, str]]:
+        for text, name in self.names.pseudonyms.items():
+            if len(text) >= SHORTEST_ID and text.lower() not in COMMON:
+                yield text, name
+
+
+def _plain(text: str) -> str:
+    """The text as it looks: without characters of no width, wide letters as narrow ones."""
+    if text.isascii() and "\\u" not in text:
+        return text
+    written_out = CODE_POINT.sub(lambda found: chr(int(found[1], 16)), text)
+    return unicodedata.normalize("NFKC", UNSEEN.sub("", written_out))
 
 
 def _parted(text: str) -> str:
@@ -216,11 +274,16 @@ def _trimmed(name: str) -> str:
     return name.strip(".-_")
 
 
-def _keyed_secret(found: re.Match[str]) -> str:
-    """Counts of tokens are no secrets; every other value behind such a key is one."""
-    if "token" in found["key"].lower() and re.fullmatch(r"[\d.,_]+", found["value"]):
-        return found.group()
-    return f"{found['key']}{found['sign']}{SECRET_WORD}"
+def _said(word: str) -> Callable[[re.Match[str]], str]:
+    """Puts `word` for a name that is said, unless it is an everyday word."""
+
+    def change(found: re.Match[str]) -> str:
+        if found["name"].lower() in COMMON:
+            return found.group()
+        start = found.start("name") - found.start()
+        return f"{found.group()[:start]}{word}{found.group()[found.end('name') - found.start() :]}"
+
+    return change
 
 
 def _quoted_path(found: re.Match[str]) -> str:
@@ -253,4 +316,4 @@ def _ipv6(found: re.Match[str]) -> str:
 
 
 def _serial(found: re.Match[str]) -> str:
-    return f"{found['key']}{SERIAL_WORD}" if found["key"] else SERIAL_WORD
+    return f"{found['key'] or found['near'] or ''}{SERIAL_WORD}"

@@ -13,12 +13,14 @@ import socket
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
 from rtxscale.results.read import Run
 from rtxscale.results.redact import Names, Redactor, names_in, pseudonyms
 from rtxscale.results.schema import TABLES
+from rtxscale.results.secret_places import HOST_WORD, USER_WORD, word_for
 from rtxscale.spec.cell import canonical_json
 
 ROLES = frozenset({"workers", "driver"})
@@ -26,10 +28,10 @@ ROLES = frozenset({"workers", "driver"})
 and words that other texts are full of."""
 IDS = frozenset({"trial_id", "cell_id", "sweep_id", "session_id", "environment_id"})
 """Hashes of ours: nobody's name is looked for in them."""
-IDENTIFIERS = frozenset({"node", "uuid", "gpu_uuids"})
+IDENTIFIERS = frozenset({"node", "uuid", "gpu_uuids", "node_names"})
 LARGE = frozenset({"steps", "telemetry", "logs"})
 """Tables that may not fit into memory, and are redacted as they are read."""
-JSON_COLUMNS = frozenset({"cell_json", "axes_json"})
+SOFTWARE = ("software", "package")
 VERSION = r"^[A-Za-z]?\d+(\.\d+)*([.+_-]?[0-9A-Za-z]+)*([.+-][0-9A-Za-z.+-]*)?$"
 COMMIT = r"^[0-9a-f]{7,64}$"
 
@@ -61,7 +63,7 @@ def redacted(run: Run, here: Names | None = None, texts: Iterable[str] = ()) -> 
     return RedactedRun(
         run_id=redactor.text(run.run_id),
         run_dir=run.run_dir,
-        sweep_text=redactor.text(run.sweep_text),
+        sweep_text=redactor.sweep(run.sweep_text),
         manifest=redactor.data(run.manifest),
         records=run.records,
         redactor=redactor,
@@ -83,11 +85,27 @@ def names_of(run: Run, texts: Iterable[str] = ()) -> Names:
     environment = run.frame("environment").select("node", "subject", "name", "value").collect()
     telemetry = run.frame("telemetry").select(pl.col("node", "uuid").unique().implode()).collect()
     ranked = run.frame("trials").select(pl.col("gpu_uuids").explode().unique()).collect()["gpu_uuids"]
-    nodes = {*environment["node"].drop_nulls(), *_items(telemetry["node"])} - ROLES
+    placed = run.frame("trials").select(pl.col("node_names").explode().unique()).collect()["node_names"].drop_nulls()
+    nodes = {*environment["node"].drop_nulls(), *_items(telemetry["node"]), *placed} - ROLES
     listed = environment.filter((pl.col("subject") == "gpu") & pl.col("name").str.ends_with("uuid"))
     gpus = [*listed["value"].drop_nulls(), *sorted({*_items(telemetry["uuid"]), *ranked.drop_nulls()})]
     found = names_in([*texts, run.sweep_text, json.dumps(run.manifest, ensure_ascii=False), *_texts(run)])
-    return found | Names(pseudonyms=pseudonyms(sorted(nodes), [gpu for gpu in gpus if gpu != "unknown"]))
+    return (
+        found
+        | named_in(environment)
+        | Names(pseudonyms=pseudonyms(sorted(nodes), [gpu for gpu in gpus if gpu != "unknown"]))
+    )
+
+
+def named_in(environment: pl.DataFrame) -> Names:
+    """Hosts and users that rows of the environment name: they are looked for in every other text too."""
+    users: set[str] = set()
+    hosts: set[str] = set()
+    for subject, name, value in environment.select("subject", "name", "value").drop_nulls().iter_rows():
+        word = None if subject in SOFTWARE else word_for(name, value)
+        if word in (HOST_WORD, USER_WORD):
+            (hosts if word == HOST_WORD else users).add(value.strip())
+    return Names(users=frozenset(users), hosts=frozenset(hosts))
 
 
 def redacted_frame(frame: pl.LazyFrame, name: str, redactor: Redactor) -> pl.LazyFrame:
@@ -96,13 +114,22 @@ def redacted_frame(frame: pl.LazyFrame, name: str, redactor: Redactor) -> pl.Laz
     changed = {column.name: _redacted(column.name, redactor) for column in columns}
     if name == "environment":
         changed["value"] = pl.when(_is_version()).then(_mapped("value", redactor.version)).otherwise(changed["value"])
+        changed["value"] = (
+            pl.struct("subject", "name", "value").map_batches(_by_name, pl.String).fill_null(changed["value"])
+        )
     return frame.with_columns(**changed)
+
+
+def _by_name(rows: pl.Series) -> pl.Series:
+    """The word for each value that its row's name says is private; null for all others."""
+    words = [None if row["subject"] in SOFTWARE else word_for(row["name"] or "", row["value"] or "") for row in rows]
+    return pl.Series("value", words, dtype=pl.String)
 
 
 def _redacted(column: str, redactor: Redactor) -> pl.Expr:
     if column in IDENTIFIERS:
         return _mapped(column, redactor.identifier)
-    return _mapped(column, _json_text(redactor) if column in JSON_COLUMNS else redactor.text)
+    return _mapped(column, _text_or_json(redactor))
 
 
 def _mapped(column: str, change: Callable[[str], str]) -> pl.Expr:
@@ -124,23 +151,36 @@ def _changes(values: pl.Series, change: Callable[[str], str]) -> dict[str, str]:
     return {old: new for old, new in pairs if new != old}
 
 
-def _json_text(redactor: Redactor) -> Callable[[str], str]:
-    """Redaction of JSON by its values, where a name may be hidden in escapes; of what is no JSON, as text."""
+def _text_or_json(redactor: Redactor) -> Callable[[str], str]:
+    """Redaction of JSON by its keys and values, where a name may be hidden in escapes; of what is none, as text."""
 
     def change(text: str) -> str:
-        try:
-            data = json.loads(text)
-        except ValueError:
+        if not text.lstrip().startswith(("{", "[")):
             return redactor.text(text)
-        changed = redactor.data(data)
-        return text if changed == data else canonical_json(changed)
+        try:
+            data = json.loads(text, object_pairs_hook=_each_key_once)
+            changed = redactor.data(data)
+            return text if changed == data else canonical_json(changed)
+        except (ValueError, RecursionError):
+            return redactor.text(text)
 
     return change
 
 
+def _each_key_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of JSON; one with a key twice holds what data would hide.
+
+    Raises:
+        ValueError: a key is there twice.
+    """
+    if len(found := dict(pairs)) < len(pairs):
+        raise ValueError("found a key twice; expected each once")
+    return found
+
+
 def _is_version() -> pl.Expr:
     """Versions of four numbers look like addresses, and a commit like a secret."""
-    software = pl.col("subject").is_in(["software", "package"]) | (pl.col("name") == "kernel")
+    software = pl.col("subject").is_in(SOFTWARE) | (pl.col("name") == "kernel")
     version = software & pl.col("value").str.contains(VERSION)
     return version | ((pl.col("name") == "torch commit") & pl.col("value").str.contains(COMMIT))
 

@@ -11,6 +11,7 @@ import contextlib
 import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -29,19 +30,21 @@ from rtxscale.results.commit import (
     read_records,
     record_path,
 )
-from rtxscale.results.directory import create_run, newest_run, remove_half_made, remove_records, tidied
+from rtxscale.results.directory import create_run, newest_run, refuse_links, remove_half_made, remove_records, tidied
 from rtxscale.results.disk import (
     check_root,
     check_space,
+    read_file,
     remove_file,
     replace_file,
     sync_directory,
     unwritable,
     write_file,
 )
-from rtxscale.results.location import fetch_newest, store_of
+from rtxscale.results.live import clear_live
+from rtxscale.results.location import fetch_newest, mark_store, store_of
 from rtxscale.results.lock import LOCK_FILE, RunLock
-from rtxscale.results.manifest import Manifest, read_manifest, write_manifest
+from rtxscale.results.manifest import Manifest, check_sweep_text, read_manifest, sweep_digest, write_manifest
 from rtxscale.results.mirror import SWEEP_FILE, Mirror
 from rtxscale.results.schema import TABLES, arrow_schema
 from rtxscale.spec.sweep import Sweep
@@ -84,6 +87,7 @@ class RunWriter:
         root = root.expanduser().absolute()
         check_root(root)
         try:
+            mark_store(root)
             fetch_newest(root, sweep.sweep_id)
             run_dir = newest_run(root, sweep.sweep_id) if not fresh else None
             if run_dir is None:
@@ -101,18 +105,20 @@ class RunWriter:
                 written into it then.
         """
         run_dir = run_dir.absolute()
-        read_manifest(run_dir)
+        manifest = read_manifest(run_dir)
         check_root(run_dir.parent)
         try:
-            sweep_text = (run_dir / SWEEP_FILE).read_bytes().decode()
+            sweep_text = read_file(run_dir / SWEEP_FILE).decode()
         except (OSError, UnicodeDecodeError) as error:
             raise ResultsError(f"{run_dir}: found no readable {SWEEP_FILE} ({error}); the run is damaged") from error
+        check_sweep_text(run_dir, manifest.sweep_sha256, sweep_text)
         return cls._take(run_dir, sweep_text)
 
     @classmethod
     def _take(cls, run_dir: Path, sweep_text: str) -> RunWriter:
         """Check and lock a run, then remove what a killed writer left behind."""
         try:
+            refuse_links(run_dir)
             manifest = read_manifest(run_dir)
             check_files(run_dir, live_records(read_records(run_dir)))
             lock = RunLock.take(run_dir / LOCK_FILE)
@@ -123,6 +129,7 @@ class RunWriter:
             store = store_of(run_dir.parent)
             mirror = Mirror.take(store, run_dir) if store else None
             writer = cls(run_dir, manifest, tidied(run_dir, sweep_text), lock, mirror)
+            writer._remember(sweep_text)
             writer.publish()
             return writer
         except BaseException as error:
@@ -251,7 +258,14 @@ class RunWriter:
         """Give the lock back; a second call does nothing."""
         if self._mirror:
             self._mirror.close()
-        self._lock.release()
+        self._lock.release(partial(clear_live, self.run_dir))
+
+    def _remember(self, sweep_text: str) -> None:
+        """Keep the digest of the sweep file that the run is continued with, where it is another one."""
+        digest = sweep_digest(sweep_text)
+        if self._manifest.sweep_sha256 not in (None, digest):
+            self._manifest = replace(self._manifest, sweep_sha256=digest)
+            write_manifest(self.run_dir, self._manifest)
 
     def _write(
         self,

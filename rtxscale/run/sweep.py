@@ -12,8 +12,9 @@ import statistics
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
@@ -23,7 +24,8 @@ from rtxscale.errors import PlanError, RtxscaleError, RunError
 from rtxscale.plan.expand import make_plan
 from rtxscale.plan.model import Plan
 from rtxscale.results.live import clear_live, stop_wish, write_live
-from rtxscale.results.outcomes import is_finished
+from rtxscale.results.object_store import hide_credentials
+from rtxscale.results.outcomes import FAILED, is_finished
 from rtxscale.results.write import RunWriter
 from rtxscale.run.agenda import Agenda, Todo, kills_so_far, remaining
 from rtxscale.run.cluster import connected, hub_name
@@ -94,9 +96,16 @@ class SweepResult:
     quarantined: int = 0
     stranded: int = 0
     outcomes: Mapping[str, int] = field(default_factory=dict)
+    endings: Mapping[str, int] = field(default_factory=dict)
+    """Last outcome of each planned trial that is finished, whoever measured it, and how many have it."""
     outside_median_s: float | None = None
     """Median over this call's warm trials of the seconds outside soak, warm-up, window and collectives."""
     session_start_median_s: float | None = None
+
+    @property
+    def failed(self) -> int:
+        """Finished trials that have neither a number nor a finding."""
+        return sum(count for outcome, count in self.endings.items() if outcome in FAILED)
 
 
 @dataclass(kw_only=True)
@@ -123,6 +132,7 @@ def execute(request: SweepRequest) -> SweepResult:
     with writer_of(request) as writer:
         interruption.arm()
         clear_live(writer.run_dir)
+        hide_credentials()
         print(f"starting: {where(request.address)}", file=request.stream, flush=True)
         try:
             metadata = {"rtxscale_sweep": request.sweep.name, "rtxscale_run": writer.run_id}
@@ -182,10 +192,10 @@ def _run(
             site.board.note(_opening(plan, plan.pool.describe(), len(todos), writer.run_dir))
             if todos:
                 _Threads(site, foreman).run()
+        write_live(writer.run_dir, replace(site.board.state(), current="ending"))
         course.quarantined, course.stranded = len(agenda.quarantined), len(agenda.stranded)
         return _result(course, writer, interruption.name or agenda.stopped)
     finally:
-        clear_live(writer.run_dir)
         crew.dismiss()
 
 
@@ -365,7 +375,8 @@ def _result(course: Course, writer: RunWriter, interrupted: str | None) -> Sweep
     """What became of the sweep as far as it came."""
     attempts, tally = writer.attempts(), course.tally
     planned = course.plan.trials if course.plan else ()
-    finished = sum(is_finished(attempts.get(trial.trial_id, [])) for trial in planned)
+    ended = [tried for trial in planned if is_finished(tried := attempts.get(trial.trial_id, []))]
+    finished = len(ended)
     return SweepResult(
         run_dir=writer.run_dir,
         total=len(planned),
@@ -374,6 +385,7 @@ def _result(course: Course, writer: RunWriter, interrupted: str | None) -> Sweep
         quarantined=course.quarantined,
         stranded=course.stranded,
         outcomes=dict(tally.outcomes),
+        endings=dict(Counter(tried[-1] for tried in ended)),
         outside_median_s=statistics.median(tally.warm_outside_s) if tally.warm_outside_s else None,
         session_start_median_s=statistics.median(tally.session_starts_s) if tally.session_starts_s else None,
     )

@@ -43,7 +43,7 @@ def settle_interface() -> None:
     """
     from rtxscale.telemetry.host import interface_of
 
-    if name := interface_of(ray.util.get_node_ip_address()):
+    if name := interface_of(ray.util.get_node_ip_address()):  # type: ignore[no-untyped-call]  # untyped in Ray
         os.environ.setdefault("GLOO_SOCKET_IFNAME", name)
 
 

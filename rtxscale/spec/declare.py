@@ -205,7 +205,8 @@ def _report(document: Document, kind: str, location: tuple[int | str, ...]) -> N
     path = tuple(step for end, step in enumerate(location) if _exists(document, location[: end + 1]))
     if kind == "extra_forbidden":
         name = str(path[-1])
-        known = [field for field in declared_fields() if field.rpartition(".")[0] == ".".join(map(str, path[:-1]))]
+        section = ".".join(map(str, path[:-1]))
+        known = [field for field in declared_fields() if field.rpartition(".")[0] == section] if section else []
         known = known or list(Declaration.model_fields)
         choices = ", ".join(field.rpartition(".")[2] for field in known)
         close = nearest(name, list(declared_fields())) or f"one of {choices}"

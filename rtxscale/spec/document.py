@@ -32,13 +32,18 @@ AMBIGUOUS = re.compile(r"[-+]?0[0-9_]|.*:")
 
 @dataclass(frozen=True, kw_only=True)
 class Mark:
-    """Where a value stands (`line`, and `key_line` of its key) and its text as written, quotes included."""
+    """Where a value stands (`line`, and `key_line` of its key) and its text as written, quotes included.
+
+    `start` and `end` are its place among the text's characters.
+    """
 
     line: int
     key_line: int
     source: str
     plain: bool
     """A scalar without quotes."""
+    start: int = 0
+    end: int = 0
 
 
 @dataclass(kw_only=True)
@@ -155,10 +160,13 @@ class _Builder:
 
     def build(self, node: Node, path: Path, key_line: int) -> Any:
         """Plain data of a node."""
-        source = self._text[node.start_mark.index : node.end_mark.index].strip()
+        start, end = node.start_mark.index, node.end_mark.index
+        source = self._text[start:end].strip()
         plain = isinstance(node, ScalarNode) and node.style is None
         line = node.start_mark.line + 1
-        self._document.marks[path] = Mark(line=line, key_line=key_line, source=source, plain=plain)
+        self._document.marks[path] = Mark(
+            line=line, key_line=key_line, source=source, plain=plain, start=start, end=end
+        )
         if not isinstance(node, ScalarNode) and node.tag not in COLLECTION_TAGS:
             self._document.report(path, f"the tag {shorten(node.tag)}", "plain data, without tags")
             return None

@@ -19,3 +19,12 @@ def printable(text: str) -> str:
     a\x1b[31mred\x07\u202e, done
     """
     return OBEYED.sub(lambda found: found.group().encode("unicode_escape").decode("ascii"), text)
+
+
+def one_line(text: str) -> str:
+    r"""`printable` for a field of a line: a line feed, which could pretend to begin another line, is escaped as well.
+
+    >>> print(one_line("a name\nok: all is well"))
+    a name\nok: all is well
+    """
+    return printable(text).replace("\n", r"\n")

@@ -39,4 +39,6 @@ def test_every_ray_process_asks_for_the_token_and_the_dashboard_stays_on_loopbac
     assert all("RAY_AUTH_MODE=token" in command for command in commands)
     assert all("--dashboard-host=127.0.0.1" in command for command in config["head_start_ray_commands"])
     assert "~/.ray/auth_token" in config["file_mounts"]
+    assert all("PATH=~/rtxscale/.venv/bin:$PATH " in command for command in commands), "jobs find `python` there"
+    assert config["auth"]["ssh_private_key"], "the head starts the workers with it"
     assert in_the_cloud()["head_start_ray_commands"] == config["head_start_ray_commands"]

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from rtxscale.cli.explain import choose
+from rtxscale.cli.explain import choose, planned_trial
 from rtxscale.cli.main import app
-from rtxscale.errors import BadInput
+from rtxscale.errors import BadInput, ResultsError
 from rtxscale.spec.cell import Trial
 
 
@@ -186,3 +186,17 @@ def test_explain_names_the_nearest_and_refuses_the_ambiguous(root):
     assert choose("b", ["ab1", "ab2", "b"], "run") == "b"
     with pytest.raises(BadInput, match="no such trial"):
         choose("", ["ab1", "ab2"], "run")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("{", "its column cell_json is not JSON"),
+        ('{"gpus": 0, "workload": {"kind": "vision", "batch_per_gpu": 8}, "colour": 1}', "colour: Extra inputs"),
+    ],
+)
+def test_a_cell_that_is_not_known_is_told_field_by_field(text, words):
+    with pytest.raises(ResultsError) as caught:
+        planned_trial({"trial_id": "abc", "cell_json": text, "visit": 1, "repeat": 1, "slot": 0, "stage": None})
+    assert words in str(caught.value)
+    assert not any(raw in str(caught.value) for raw in ("pydantic", "validation error", "input_value", "\n"))

@@ -23,6 +23,14 @@ def no_charts(monkeypatch):
 
 
 @pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    """A results root with one run, whose sweep file is a whole one."""
+    root = tmp_path_factory.mktemp("results")
+    made.golden_run(root)
+    return root
+
+
+@pytest.fixture(scope="module")
 def packed(root, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         made.without_charts(patch)
@@ -76,7 +84,7 @@ def test_verify_says_whole_or_what_is_wrong(packed, tmp_path):
     result = invoke("--verify", tmp_path / "e.zip")
     assert result.exit_code == 1
     assert result.stdout.splitlines()[0] == "added.txt: not in SHA256SUMS"
-    assert "not whole: 1 problems" in result.stdout
+    assert "not whole: 1 problem\n" in result.stdout
     assert invoke("--verify", tmp_path / "none.zip").exit_code == 2
 
 
@@ -85,7 +93,25 @@ def test_diff_names_what_differs(packed, root, tmp_path):
     (tmp_path / "declare.yaml").write_text("platform: {psu_w: 1600}\n")
     assert invoke("--declare", tmp_path / "declare.yaml", "-o", tmp_path / "b.zip", root=root).exit_code == 0
     result = invoke("--diff", packed, tmp_path / "b.zip")
-    assert (result.exit_code, result.stdout) == (0, "platform.psu_w: unknown | 1,600\n1 fields differ\n")
+    assert (result.exit_code, result.stdout) == (0, "platform.psu_w: unknown | 1,600\n1 field differs\n")
+
+
+def test_a_side_that_is_not_whole_is_said(packed, tmp_path):
+    shutil.copy(packed, tmp_path / "e.zip")
+    with zipfile.ZipFile(tmp_path / "e.zip", "a") as archive:
+        archive.writestr("more.txt", "x")
+    result = invoke("--diff", packed, tmp_path / "e.zip")
+    assert result.exit_code == 0
+    assert result.stdout.splitlines()[0] == (
+        f"{tmp_path / 'e.zip'}: not whole: 1 problem, first: more.txt: not in SHA256SUMS; see --verify"
+    )
+
+
+def test_places_that_hold_no_dossier_end_at_once(tmp_path):
+    for place in ("/dev/zero", "/proc/self", "/"):
+        result = invoke("--verify", place)
+        assert result.exit_code == 2
+        assert "expected a dossier" in result.stderr
 
 
 def test_one_thing_at_a_time(packed):

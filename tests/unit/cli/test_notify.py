@@ -45,6 +45,8 @@ def told(tmp_path):
     [
         ({}, "complete", "0"),
         ({"finished": 3}, "incomplete", "1"),
+        ({"endings": {"ok": 1, "crashed": 3}}, "some_failed", "1"),
+        ({"endings": {"crashed": 4}, "outcomes": {}}, "all_failed", "1"),
         ({"finished": 3, "interrupted": "max_hours"}, "max_hours", "3"),
         ({"finished": 3, "interrupted": "SIGTERM"}, "SIGTERM", "143"),
     ],
@@ -57,6 +59,11 @@ def test_the_end_is_told_in_variables_and_no_word_is_interpreted(told, fields, o
     assert seen["words"] == ["$RTXSCALE_RUN", "; touch evil", "`id`"]
     assert (seen["RTXSCALE_RUN"], seen["RTXSCALE_OUTCOME"]) == ("/runs/a b;rm", outcome)
     assert (seen["RTXSCALE_EXIT_CODE"], seen["RTXSCALE_TOTAL"], seen["RTXSCALE_SWEEP"]) == (code, "4", "told")
+
+
+def test_how_many_failed_is_told():
+    told = variables(result(endings={"ok": 1, "oom": 1, "crashed": 2}), 1)
+    assert (told["RTXSCALE_FAILED"], told["RTXSCALE_OUTCOMES"]) == ("2", "crashed=2 ok=1 oom=1")
 
 
 def test_a_sweep_that_fails_is_told_too_and_still_fails(told):

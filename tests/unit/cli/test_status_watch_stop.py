@@ -112,7 +112,8 @@ def test_watch_follows_until_the_driver_ends(root, sweep):
     assert [line.split(" | ")[0].rpartition(" ")[2] for line in lines[:-1]] == ["3/8", "4/8"]
     assert "▄█" in lines[0]
     assert "the driver has ended; no trial" in lines[-1]
-    assert read_live(writer.run_dir).finished == 4
+    assert "starting" not in shown.output
+    assert read_live(writer.run_dir) is None, "taken away with the lock"
 
 
 def test_a_sparkline_starts_at_zero():

@@ -22,6 +22,11 @@ def result(**fields):
         ({"finished": 4, "interrupted": "SIGHUP"}, 129),
         ({"outcomes": {"crashed": 10}}, 1),
         ({"outcomes": {}}, 0),
+        ({"endings": {"ok": 1, "crashed": 9}}, 1),
+        ({"endings": {"ok": 9, "not_honoured": 1}}, 1),
+        ({"endings": {"ok": 9, "unsteady": 1}, "outcomes": {}}, 1),
+        ({"endings": {"ok": 7, "oom": 2, "diverged": 1}}, 0),
+        ({"finished": 4, "interrupted": "limit", "endings": {"ok": 3, "hang": 1}}, 3),
     ],
 )
 def test_exit_codes(fields, code):
@@ -32,6 +37,12 @@ def test_a_cut_sweep_says_how_far_it_came_and_how_to_go_on():
     text = "\n".join(sweep.summary(result(finished=4, interrupted="SIGINT", outcomes={"ok": 4, "crashed": 1})))
     assert "4 of 10 trials finished; attempts now: 1 crashed, 4 ok" in text
     assert "the same command again continues where it stopped" in text
+
+
+def test_a_sweep_that_mostly_failed_says_so():
+    text = "\n".join(sweep.summary(result(endings={"ok": 1, "crashed": 8, "oom": 1})))
+    assert "8 of the finished trials failed: all ended 8 crashed, 1 ok, 1 oom" in text
+    assert "failed" not in "\n".join(sweep.summary(result(endings={"ok": 9, "oom": 1})))
 
 
 def test_a_full_disk_at_the_report_takes_nothing_away(monkeypatch, capsys, tmp_path):

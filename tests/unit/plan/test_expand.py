@@ -208,7 +208,7 @@ def test_without_two_counts_there_is_no_efficiency_and_the_note_says_why():
 def test_the_two_curves_of_a_study_are_judged_apart():
     workload = {**VISION, "global_batch": 15}
     made = plan({"gpus": [1, 2, 4]}, machine(4), study="both", workload=workload)
-    assert has_note(made, "no strong efficiency: only with 1 GPUs")
+    assert has_note(made, "no strong efficiency: only with 1 GPU, ")
     assert not has_note(made, "no weak efficiency")
 
 

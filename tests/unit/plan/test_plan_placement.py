@@ -197,7 +197,7 @@ def test_without_known_links_no_class_is_planned():
 def test_placements_that_are_the_same_gpus_are_told():
     made = plan({"gpus": [2], "placement": ["packed", "same_switch", "same_root"]}, Inventory(nodes=(two_sockets(),)))
     assert [note for note in made.notes if "same GPUs" in note] == [
-        "placements packed and same_switch of 2 GPUs are the same GPUs here, measured once each"
+        "placements packed and same_switch of 2 GPUs are the same GPUs here: they differ in name only"
     ]
 
 

@@ -365,6 +365,13 @@ def test_an_address_of_another_form_is_refused(url, monkeypatch, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("words", [("runs",), ("show", "a-0123456789ab-01")])
+def test_looking_at_a_store_that_holds_nothing_makes_nothing(words, monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    CliRunner().invoke(app, [*words, "--results", "s3://runs/never-used"])
+    assert not list(tmp_path.rglob("*"))
+
+
 def test_a_path_object_keeps_one_slash_and_that_is_enough():
     assert parts_of("s3:/bucket/runs/") == parts_of("s3://bucket/runs") == ("bucket", "runs")
 

@@ -4,7 +4,9 @@ import os
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from rtxscale.cli.main import app
 from rtxscale.errors import BadInput
 from rtxscale.results.location import find_run, list_runs, results_root
 
@@ -25,6 +27,45 @@ def test_the_root_comes_from_the_environment_or_the_home(monkeypatch, tmp_path):
     assert results_root() == tmp_path / "rtxscale-results"
     monkeypatch.setenv("RTXSCALE_RESULTS", "relative")
     assert results_root() == Path.cwd() / "relative"
+
+
+SECRET = "se/cr@et"  # noqa: S105 - made up
+
+
+@pytest.mark.parametrize("scheme", ["S3", "gs", "s3a", "https", "file", "az+x"])
+@pytest.mark.parametrize("slashes", ["/", "//"])
+def test_what_is_named_like_an_address_is_never_a_directory(scheme, slashes, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    for user in ("", f"AKIA:{SECRET}@"):
+        with pytest.raises(BadInput) as refused:
+            results_root(Path(f"{scheme}:{slashes}{user}bucket/runs?key={SECRET}"))
+        assert "AKIA" not in str(refused.value)
+        assert SECRET not in str(refused.value)
+        assert f"{scheme}://{'***@' if user else ''}" in str(refused.value)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_password_in_an_address_is_refused_and_not_shown(tmp_path):
+    done = CliRunner().invoke(app, ["runs", "--results", f"s3://AKIA:{SECRET}@bucket/runs"])
+    said = f"{done.output}{done.exception}"
+    assert done.exit_code != 0
+    assert "s3://***@bucket/runs" in said
+    assert "AKIA" not in said
+    assert SECRET not in said
+
+
+@pytest.mark.parametrize("command", [("runs",), ("status",), ("show",), ("sweep", "x.yaml")])
+def test_nothing_is_no_directory(command, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(app, [*command, "--results", ""])
+    assert done.exit_code == 2
+    assert "--results: found nothing after it" in f"{done.output}{done.exception}"
+
+
+def test_the_home_of_nobody_is_no_directory_here(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(BadInput, match="found no such user's home directory"):
+        results_root(Path("~nobody-here/runs"))
 
 
 def test_latest_is_the_run_written_to_last(tmp_path):

@@ -51,6 +51,10 @@ def test_the_lock_of_a_killed_process_is_taken_over(tmp_path):
         ({"host": "other"}, {"flocked": True, "age_s": LEASE_S / 2}, False),
         ({"host": "other"}, {"flocked": True, "age_s": LEASE_S * 2}, True),
         ({"boot_id": "before"}, {"flocked": True, "age_s": 0.0}, False),
+        ({"pid_namespace": "pid:[2]"}, {"flocked": False, "process_start": "", "age_s": LEASE_S / 2}, False),
+        ({"pid_namespace": "pid:[2]"}, {"flocked": False, "process_start": "same", "age_s": LEASE_S * 2}, True),
+        ({"pid_namespace": ""}, {"flocked": False, "process_start": "", "age_s": LEASE_S / 2}, False),
+        ({"pid_namespace": "pid:[2]"}, {"flocked": True, "age_s": 0.0}, True),
     ],
 )
 def test_who_counts_as_dead(here, change, facts, dead):
@@ -67,6 +71,44 @@ def test_a_lease_of_another_host_holds_until_its_heartbeat_stops(tmp_path, here)
     old = path.stat().st_mtime - 2 * LEASE_S
     os.utime(path, (old, old))
     RunLock.take(path).release()
+
+
+def test_a_driver_in_another_container_of_this_host_is_alive_while_it_beats(tmp_path, here):
+    path = tmp_path / "lock"
+    path.write_text(json.dumps(asdict(replace(here, pid=2**22 + 1, pid_namespace="pid:[1]"))))
+    assert lock.living_owner(path) is not None
+    old = path.stat().st_mtime - 2 * LEASE_S
+    os.utime(path, (old, old))
+    assert lock.living_owner(path) is None
+
+
+def test_a_lease_from_before_the_last_boot_expires(tmp_path, here):
+    path = tmp_path / "lock"
+    path.write_text(json.dumps(asdict(replace(here, boot_id="before"))))
+    with pytest.raises(ResultsError, match="held by process"):
+        RunLock.take(path)
+    old = path.stat().st_mtime - 2 * LEASE_S
+    os.utime(path, (old, old))
+    RunLock.take(path).release()
+
+
+def test_a_lease_of_an_older_version_is_read(tmp_path, here):
+    content = asdict(here)
+    del content["pid_namespace"]
+    assert lock.parse_lease(json.dumps({**content, "colour": "red"}).encode()) == replace(here, pid_namespace="")
+
+
+def test_at_the_end_nobody_is_the_owner_and_nobody_else_can_be(tmp_path):
+    path = tmp_path / "lock"
+    seen = []
+
+    def look():
+        seen.append(lock.living_owner(path))
+        with pytest.raises(ResultsError, match="held by a process that has not said its name"):
+            RunLock.take(path)
+
+    RunLock.take(path).release(look)
+    assert seen == [None]
 
 
 def test_without_flock_the_lease_alone_protects(tmp_path, monkeypatch):

@@ -56,6 +56,11 @@ def test_every_fault_is_reported_with_its_line_and_path():
     assert "greater than 0" in found[2]
 
 
+def test_an_unknown_section_is_answered_with_all_that_there_are():
+    (found,) = faults("sockets: 1\n")
+    assert found.endswith("expected a known key: one of platform, conditions, power, price, data, notes")
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
