@@ -64,8 +64,11 @@ def _unsound() -> pl.Expr:
 
 def retry_table(trials: pl.DataFrame) -> pl.DataFrame:
     """How the attempts ended that were followed by another one at the same trial; shaped like the outcomes."""
-    last = settled_trials(trials).select("trial_id", "attempt")
-    return outcome_table(trials.join(last, on=["trial_id", "attempt"], how="anti", nulls_equal=True))
+    one = ["trial_id", "attempt"]
+    attempts = trials.sort([*one, "ended_ns", "outcome"], nulls_last=False).unique(
+        one, keep="last", maintain_order=True
+    )
+    return outcome_table(attempts.join(settled_trials(trials).select(one), on=one, how="anti", nulls_equal=True))
 
 
 def outcome_table(settled: pl.DataFrame) -> pl.DataFrame:

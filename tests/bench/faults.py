@@ -18,14 +18,14 @@ import time
 from collections import Counter
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "ray"))
-from campaign import TARGETS, Campaign
-from conftest import running_head
-
 KILLS_PER_SWEEP = 10
 
 
 def main():
+    sys.path.insert(0, str(Path(__file__).parents[1] / "ray"))
+    from campaign import TARGETS
+    from conftest import running_head
+
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--minutes", type=float, default=120.0)
@@ -46,6 +46,8 @@ def main():
 
 def under_fire(head, home, options):
     """Sweeps until so many kills have been made or the time is up: what was killed, and what went wrong."""
+    from campaign import Campaign
+
     dice, began = random.Random(options.seed), time.monotonic()  # noqa: S311 - not for secrets
     kills, wrong, sweeps = Counter(), [], 0
     while sum(kills.values()) < options.kills and time.monotonic() - began < 60 * options.minutes:
