@@ -10,13 +10,13 @@ Source: P. Micikevicius et al., FP8 formats for deep learning (2022), arXiv:2209
 
 from __future__ import annotations
 
-from importlib import metadata
 from typing import Any
 
 import torch
 from torch import nn
 
 from rtxscale.nccl.attest import Attested, Verdict
+from rtxscale.workloads.optional import lacking
 
 LEAST_VERSION = (0, 8)
 NEEDED = (
@@ -29,12 +29,7 @@ MULTIPLE = 16
 
 def missing_library() -> str:
     """What to install, in words; empty when it is there."""
-    try:
-        found = metadata.version("torchao")
-    except metadata.PackageNotFoundError:
-        return f"workload.precision: found fp8 without torchao, which needs {NEEDED}"
-    numbers = tuple(int(part) for part in found.split("+")[0].split(".")[:2] if part.isdigit())
-    return "" if numbers >= LEAST_VERSION else f"workload.precision: found fp8 with torchao {found}; needs {NEEDED}"
+    return lacking("torchao", LEAST_VERSION, "workload.precision: found fp8", NEEDED)
 
 
 def multiply_in_float8(model: nn.Module, device: torch.device) -> None:

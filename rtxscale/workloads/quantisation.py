@@ -9,11 +9,12 @@ Source: Dettmers et al., QLoRA (2023), arXiv:2305.14314, section 3.
 
 from __future__ import annotations
 
-from importlib import metadata
 from typing import Any
 
 import torch
 from torch import nn
+
+from rtxscale.workloads.optional import lacking
 
 LEAST_VERSION = (0, 46)
 NEEDED = (
@@ -25,12 +26,7 @@ KIND = "nf4"
 
 def missing_library() -> str:
     """What to install, in words; empty when it is there."""
-    try:
-        found = metadata.version("bitsandbytes")
-    except metadata.PackageNotFoundError:
-        return f"workload.tuning: found qlora without bitsandbytes, which needs {NEEDED}"
-    numbers = tuple(int(part) for part in found.split("+")[0].split(".")[:2] if part.isdigit())
-    return "" if numbers >= LEAST_VERSION else f"workload.tuning: found qlora with bitsandbytes {found}; needs {NEEDED}"
+    return lacking("bitsandbytes", LEAST_VERSION, "workload.tuning: found qlora", NEEDED)
 
 
 def make_places(model: Any, dtype: torch.dtype) -> None:
