@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import polars as pl
 
-from rtxscale.analysis.conclusions import BANDWIDTH
 from rtxscale.analysis.frames import empty, moments, over_visits, series, shaped
+from rtxscale.analysis.tables import BANDWIDTH
 from rtxscale.stats.intervals import geometric_mean_interval
 
 POINT = ["cell_id", "operation", "size_bytes"]

@@ -13,10 +13,11 @@ import numpy as np
 import polars as pl
 
 from rtxscale.analysis.cells import Replicates
-from rtxscale.analysis.conclusions import BEST, NEEDS_VISITS, UNCONFIRMED
+from rtxscale.analysis.conclusions import NEEDS_VISITS, UNCONFIRMED
 from rtxscale.analysis.efficiency import BATCH_OF_CURVE, on_curve
 from rtxscale.analysis.frames import empty, moments, series, shaped
 from rtxscale.analysis.pairs import paired_moments
+from rtxscale.analysis.tables import BEST
 from rtxscale.stats.compare import ratio_test
 
 GROUP = ["curve", "gpus", "constant", "rest"]

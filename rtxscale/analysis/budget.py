@@ -23,8 +23,9 @@ from typing import Any
 import polars as pl
 
 from rtxscale.analysis.cells import replicates
-from rtxscale.analysis.conclusions import BUDGET, NEEDS_VISITS
+from rtxscale.analysis.conclusions import NEEDS_VISITS
 from rtxscale.analysis.frames import empty, series, shaped
+from rtxscale.analysis.tables import BUDGET
 from rtxscale.results.read import polars_schema
 from rtxscale.spec.method import measure_of
 from rtxscale.stats.differences import difference_interval, interval_of_mean

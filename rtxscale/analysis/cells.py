@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from rtxscale.analysis.conclusions import CELLS
 from rtxscale.analysis.frames import moments, over_visits, series, shaped
 from rtxscale.analysis.settings import (
     BATCH_AXES,
@@ -22,6 +21,7 @@ from rtxscale.analysis.settings import (
     is_communication,
     read_settings,
 )
+from rtxscale.analysis.tables import CELLS
 from rtxscale.stats.intervals import geometric_mean_interval
 
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 import polars as pl
 
 from rtxscale.analysis.cells import replicates, revalued
-from rtxscale.analysis.conclusions import CARDS, THROTTLING
 from rtxscale.analysis.efficiency import efficiency_table
 from rtxscale.analysis.frames import empty, moments, over_visits, series, shaped
+from rtxscale.analysis.tables import CARDS, THROTTLING
 from rtxscale.results.read import polars_schema
 from rtxscale.stats.intervals import geometric_mean_interval
 

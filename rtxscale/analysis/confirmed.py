@@ -13,17 +13,11 @@ from collections.abc import Iterator
 import polars as pl
 
 from rtxscale.analysis.cells import Replicates, replicates
-from rtxscale.analysis.conclusions import (
-    CONFIRMED,
-    CONFIRMED_FASTER,
-    CONFIRMED_SLOWER,
-    NEEDS_VISITS,
-    NOT_CONFIRMED,
-    UNCONFIRMED,
-)
+from rtxscale.analysis.conclusions import CONFIRMED_FASTER, CONFIRMED_SLOWER, NEEDS_VISITS, NOT_CONFIRMED, UNCONFIRMED
 from rtxscale.analysis.counted import counted_trials, settled_trials
 from rtxscale.analysis.frames import empty, moments, series, shaped
 from rtxscale.analysis.pairs import paired_moments
+from rtxscale.analysis.tables import CONFIRMED
 from rtxscale.stats.compare import holm, ratio_test
 
 SIGNIFICANT = 0.05

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 import polars as pl
 
 from rtxscale.analysis.cells import Replicates, replicates
-from rtxscale.analysis.conclusions import COST, NEEDS_VISITS
+from rtxscale.analysis.conclusions import NEEDS_VISITS
 from rtxscale.analysis.frames import empty, moments, over_visits, series, shaped
+from rtxscale.analysis.tables import COST
 from rtxscale.spec.declare import Price
 from rtxscale.stats.intervals import geometric_mean_interval
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import polars as pl
 
-from rtxscale.analysis.conclusions import OUTCOMES
 from rtxscale.analysis.frames import shaped
+from rtxscale.analysis.tables import OUTCOMES
 from rtxscale.results.outcomes import Outcome
 
 FASTEST = 1e300

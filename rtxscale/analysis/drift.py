@@ -11,9 +11,10 @@ from __future__ import annotations
 import polars as pl
 
 from rtxscale.analysis.bandwidth import right_rows
-from rtxscale.analysis.conclusions import DRIFT, DRIFTING, NEEDS_SENTINELS, SENTINELS, WITHIN
+from rtxscale.analysis.conclusions import DRIFTING, NEEDS_SENTINELS, WITHIN
 from rtxscale.analysis.counted import counted_trials, of_stage
 from rtxscale.analysis.frames import shaped
+from rtxscale.analysis.tables import DRIFT, SENTINELS
 from rtxscale.spec.method import measure_of
 
 THRESHOLDS = {"quick": 0.05, "published": 0.035}

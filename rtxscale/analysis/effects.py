@@ -14,10 +14,11 @@ import numpy as np
 import polars as pl
 
 from rtxscale.analysis.cells import CellTable, Replicates
-from rtxscale.analysis.conclusions import EFFECTS, NEEDS_VISITS
+from rtxscale.analysis.conclusions import NEEDS_VISITS
 from rtxscale.analysis.frames import empty, moments, series, shaped
 from rtxscale.analysis.pairs import paired_moments
 from rtxscale.analysis.settings import SIZE_AXES
+from rtxscale.analysis.tables import EFFECTS
 from rtxscale.spec.cell import as_text
 from rtxscale.stats.compare import holm, ratio_test
 

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import polars as pl
 
-from rtxscale.analysis.conclusions import EFFICIENCY, NEEDS_VISITS
+from rtxscale.analysis.conclusions import NEEDS_VISITS
 from rtxscale.analysis.frames import empty, moments, series, shaped
+from rtxscale.analysis.tables import EFFICIENCY
 from rtxscale.stats.intervals import ratio_interval
 
 BATCH_OF_CURVE = {"weak": "batch_per_gpu", "strong": "global_batch"}

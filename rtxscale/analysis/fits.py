@@ -16,8 +16,9 @@ import polars as pl
 
 from rtxscale.analysis.bandwidth import right_rows
 from rtxscale.analysis.cells import Replicates
-from rtxscale.analysis.conclusions import FITS, NEEDS_VISITS
+from rtxscale.analysis.conclusions import NEEDS_VISITS
 from rtxscale.analysis.frames import shaped
+from rtxscale.analysis.tables import FITS
 from rtxscale.stats import fits
 from rtxscale.stats.differences import mean_interval
 from rtxscale.stats.fits import Fit, Line, Refusal

@@ -16,11 +16,12 @@ from typing import Any
 import polars as pl
 
 from rtxscale.analysis.cells import CellTable, Replicates
-from rtxscale.analysis.conclusions import INTERACTIONS, NEEDS_VISITS
+from rtxscale.analysis.conclusions import NEEDS_VISITS
 from rtxscale.analysis.effects import SIGNIFICANT, holm_by, reference_of
 from rtxscale.analysis.frames import empty, moments, series, shaped
 from rtxscale.analysis.pairs import contrast_moments
 from rtxscale.analysis.settings import SIZE_AXES
+from rtxscale.analysis.tables import INTERACTIONS
 from rtxscale.stats.compare import ratio_test
 
 QUAD = {"cell_id": 1, "without_other": -1, "without_this": -1, "reference_id": 1}

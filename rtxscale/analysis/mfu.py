@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import polars as pl
 
-from rtxscale.analysis.conclusions import MFU
 from rtxscale.analysis.frames import empty, shaped
+from rtxscale.analysis.tables import MFU
 from rtxscale.devices.gpus import find_gpu
 
 PEAK_PRECISION = "bf16"

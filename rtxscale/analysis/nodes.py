@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import polars as pl
 
-from rtxscale.analysis.conclusions import NEEDS_VISITS, NODES
+from rtxscale.analysis.conclusions import NEEDS_VISITS
 from rtxscale.analysis.efficiency import on_curve
 from rtxscale.analysis.frames import empty, moments, series, shaped
+from rtxscale.analysis.tables import NODES
 from rtxscale.stats.intervals import ratio_interval
 
 MOMENTS = ("log_mean", "log_var", "visits")

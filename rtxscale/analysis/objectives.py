@@ -12,9 +12,9 @@ import polars as pl
 
 from rtxscale.analysis.best import best_table
 from rtxscale.analysis.cells import Replicates, revalued
-from rtxscale.analysis.conclusions import OBJECTIVES
 from rtxscale.analysis.cost import Billing, energy_replicates, money_replicates
 from rtxscale.analysis.frames import empty, shaped
+from rtxscale.analysis.tables import OBJECTIVES
 
 THROUGHPUT, PER_WATT, PER_MONEY = "throughput", "perf/W", "perf/money"
 

@@ -13,11 +13,11 @@ from typing import Any
 import polars as pl
 
 from rtxscale.analysis.cells import CellTable, Replicates
-from rtxscale.analysis.conclusions import PLACEMENTS
 from rtxscale.analysis.effects import holm_by, verdict
 from rtxscale.analysis.frames import empty, moments, series, shaped
 from rtxscale.analysis.pairs import paired_moments
 from rtxscale.analysis.settings import LAYOUT_AXES
+from rtxscale.analysis.tables import PLACEMENTS
 from rtxscale.spec.cell import LINK_CLASSES
 from rtxscale.stats.compare import ratio_test
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import polars as pl
 
-from rtxscale.analysis.conclusions import SANITY
 from rtxscale.analysis.frames import shaped
+from rtxscale.analysis.tables import SANITY
 from rtxscale.devices.gpus import find_gpu
 from rtxscale.devices.table import EFFICIENCY_CONDITIONS, GpuFacts
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import polars as pl
 
-from rtxscale.analysis.conclusions import TARGETS
+from rtxscale.analysis.tables import TARGETS
 
 NAMED = 4
 """Most cells told in a remark."""

@@ -112,7 +112,7 @@ class OpenedRun:
 
     @cached_property
     def conclusions(self) -> Conclusions:
-        """What the run says: headline, remarks, and the frames of `analysis.conclusions`."""
+        """What the run says: headline, remarks, and the frames of `analysis.tables`."""
         return conclude(self.run)
 
     @cached_property

@@ -98,6 +98,24 @@ def css_variables(palette: Palette) -> str:
     return "".join(f"--{name}:{color};" for name, color in {**roles, **series}.items())
 
 
+def _styles(palette: Palette) -> dict[str, Any]:
+    """Marks with a name of their own, which charts ask for by `style`."""
+    return {
+        "context": {"color": palette.context, "strokeWidth": 1, "opacity": 0.5},
+        "ideal": {"color": palette.faint, "strokeWidth": 1.5, "strokeDash": [5, 4]},
+        "target": {"color": palette.target, "strokeWidth": 1.5, "strokeDash": [2, 3]},
+        "target-label": {"color": palette.target, "fontSize": 11},
+        "note-label": {"color": palette.faint, "fontSize": 11},
+        "expected": {"color": palette.target, "opacity": 0.1},
+        "window": {"color": palette.shade, "opacity": 1},
+        "slowdown": {"color": palette.target, "opacity": 0.18},
+        "device": {"color": palette.ink, "opacity": 1},
+        "device-label": {"color": palette.paper_solid, "fontSize": 12, "fontWeight": 500},
+        "reference": {"color": palette.faint, "strokeWidth": 1},
+        "interval": {"color": palette.ink, "strokeWidth": 1.5},
+    }
+
+
 def config(palette: Palette) -> dict[str, Any]:
     """The Vega-Lite configuration of that palette."""
     text = {"labelColor": palette.faint, "titleColor": palette.ink, "labelFontSize": 12, "titleFontSize": 12}
@@ -142,20 +160,7 @@ def config(palette: Palette) -> dict[str, Any]:
             "subtitleFontSize": 12,
             "offset": 12,
         },
-        "style": {
-            "context": {"color": palette.context, "strokeWidth": 1, "opacity": 0.5},
-            "ideal": {"color": palette.faint, "strokeWidth": 1.5, "strokeDash": [5, 4]},
-            "target": {"color": palette.target, "strokeWidth": 1.5, "strokeDash": [2, 3]},
-            "target-label": {"color": palette.target, "fontSize": 11},
-            "note-label": {"color": palette.faint, "fontSize": 11},
-            "expected": {"color": palette.target, "opacity": 0.1},
-            "window": {"color": palette.shade, "opacity": 1},
-            "slowdown": {"color": palette.target, "opacity": 0.18},
-            "device": {"color": palette.ink, "opacity": 1},
-            "device-label": {"color": palette.paper_solid, "fontSize": 12, "fontWeight": 500},
-            "reference": {"color": palette.faint, "strokeWidth": 1},
-            "interval": {"color": palette.ink, "strokeWidth": 1.5},
-        },
+        "style": _styles(palette),
         "line": {"strokeWidth": 2},
         "point": {"size": 60, "opacity": 1},
         "rule": {"strokeWidth": 1.5},

@@ -79,7 +79,7 @@ def all_frames(conclusions):
 
 def assert_sound(conclusions):
     """Every frame has its declared columns, and no number in it is NaN or infinite."""
-    from rtxscale.analysis import conclusions as contract
+    from rtxscale.analysis import tables as contract
 
     for name, frame in all_frames(conclusions).items():
         declared = getattr(contract, name.upper())

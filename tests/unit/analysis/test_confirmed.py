@@ -9,10 +9,10 @@ from polars.testing import assert_frame_equal
 from rtxscale.analysis.best import best_table
 from rtxscale.analysis.cells import cell_table, replicates
 from rtxscale.analysis.conclude import conclude_tables
-from rtxscale.analysis.conclusions import CONFIRMED as COLUMNS
 from rtxscale.analysis.confirmed import confirmed_table, pairs_to_confirm
 from rtxscale.analysis.counted import counted_trials, of_stage, settled_trials
 from rtxscale.analysis.frames import empty
+from rtxscale.analysis.tables import CONFIRMED as COLUMNS
 from rtxscale.stats.compare import holm, paired_ratio
 
 AXES = {"gpus": [1, 2], "nccl.algorithm": ["auto", "ring", "tree"], "nccl.channels": ["auto", 8]}

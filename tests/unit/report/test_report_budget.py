@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 import vl_convert
 
-from rtxscale.analysis.conclusions import BUDGET
+from rtxscale.analysis.tables import BUDGET
 from rtxscale.report.budget_chart import budget_figures
 from rtxscale.report.budget_tables import budget_table
 from rtxscale.report.charts import figures

@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 import vl_convert
 
-from rtxscale.analysis.conclusions import EFFECTS, EFFICIENCY
+from rtxscale.analysis.tables import EFFECTS, EFFICIENCY
 from rtxscale.errors import BadInput
 from rtxscale.report.bandwidth_charts import bandwidth_figures
 from rtxscale.report.bandwidth_references import References

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 import vl_convert
 
-from rtxscale.analysis.conclusions import CONFIRMED
+from rtxscale.analysis.tables import CONFIRMED
 from rtxscale.report.charts import figures
 from rtxscale.report.confirmed_chart import confirmed_figure
 from rtxscale.report.evidence import method

@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 import vl_convert
 
-from rtxscale.analysis.conclusions import DRIFT, SENTINELS
+from rtxscale.analysis.tables import DRIFT, SENTINELS
 from rtxscale.report import page as page_module
 from rtxscale.report.charts import figures
 from rtxscale.report.drift_chart import drift_figure

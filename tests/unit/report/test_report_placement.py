@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import polars as pl
 
-from rtxscale.analysis.conclusions import NODES, PLACEMENTS
+from rtxscale.analysis.tables import NODES, PLACEMENTS
 from rtxscale.report.placement_tables import node_table, placement_table, placement_tables
 from rtxscale.report.terminal import show_conclusions
 
