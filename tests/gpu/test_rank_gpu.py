@@ -39,14 +39,16 @@ def vision(bucket="auto", visit=1, gpus=WORLD, probe=True, nccl=None, measure=ME
     return Trial.model_validate({"cell": cell, "visit": visit})
 
 
-def served(trials, directory, environment=None):
-    """Reports of one warm session, by name, and the seconds each took; `environment` holds further variables."""
+def serving(trials, directory, environment=None):
+    """One warm session: each trial's name, report and the seconds it took, as they come.
+
+    `environment` holds further variables.
+    """
     first = next(iter(trials.values()))
     world = first.cell.gpus
     giver = MailboxGiver(directory, world)
     argv = torchrun_argv(world, ["--mailbox", str(directory), "--device", "cuda", "--threads", "4"])
     process = subprocess.Popen(argv, env=os.environ | rank_environment(first.cell, "cuda") | (environment or {}))
-    found = {}
     try:
         for name, trial in trials.items():
             order = Order(trial=trial, trial_id=trial.trial_id)
@@ -54,13 +56,17 @@ def served(trials, directory, environment=None):
             giver.give(order)
             reports = giver.reports(order, 240, lambda: process.poll() is None)
             assert sorted(reports) == list(range(world)), f"{name}: only ranks {sorted(reports)} answered"
-            found[name] = (reports[0], time.monotonic() - start)
+            yield name, reports[0], time.monotonic() - start
         giver.close()
         assert process.wait(60) == 0
     finally:
         process.kill()
         process.wait()
-    return found
+
+
+def served(trials, directory, environment=None):
+    """Reports of one warm session, by name, and the seconds each took."""
+    return {name: (report, seconds) for name, report, seconds in serving(trials, directory, environment)}
 
 
 @pytest.fixture(scope="module")
