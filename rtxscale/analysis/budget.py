@@ -7,32 +7,37 @@ ranks and steps, E[max] is over steps of the slowest rank of each:
     compute         = mean t_nosync - t_1             what N copies at once cost each other: power, heat, host, memory
     stragglers      = E[max t_nosync] - mean t_nosync what waiting for the slowest rank of each step would cost
     synchronisation = t_sync - E[max t_nosync]        exposed communication, and its interference with computing
-    input           = not applicable: data is resident
+    input           = t_sync - t_sync on resident data what waiting for the loader costs
     smaller local batch = t_1(B/N) - t_1(B)/N         strong curve only: what smaller batches cost one GPU alone
 
 Their sum is t_sync - t_1 on a weak curve and t_sync - t_1(B)/N on a strong one, by construction. One rank that is
-slower by d adds d/N to compute and d(N-1)/N to stragglers. A part can be negative, and is shown as it is. Replicates
-are sessions: intervals are Student's within a cell, Welch's where the base comes in. Called by `analysis.interpret`.
+slower by d adds d/N to compute and d(N-1)/N to stragglers. A part can be negative, and is shown as it is. All but input
+are of resident data: a cell that trains on a loader's takes them from the otherwise equal cell on resident data, where
+the run has one. Replicates are sessions: intervals are Student's within a cell, Welch's where another comes in. Called
+by `analysis.interpret`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import polars as pl
 
+from rtxscale.analysis.budget_steps import ATTEMPT, no_sync_times, slowest_ranks, with_arms
 from rtxscale.analysis.cells import replicates
 from rtxscale.analysis.conclusions import NEEDS_VISITS
 from rtxscale.analysis.frames import empty, series, shaped
+from rtxscale.analysis.settings import Settings
 from rtxscale.analysis.tables import BUDGET
-from rtxscale.results.read import polars_schema
 from rtxscale.spec.method import measure_of
 from rtxscale.stats.differences import difference_interval, interval_of_mean
 from rtxscale.stats.intervals import Interval, LogMoments
 
-PHASE, SUBJECT = "no_sync", "measure.loss_budget"
-ATTEMPT = ["trial_id", "attempt"]
+SUBJECT = "measure.loss_budget"
+LOADING = tuple(f"workload.{name}" for name in ("data", "data_path", "loader_workers", "pin_memory"))
+"""Settings in which a cell that trains on a loader's data differs from its like on resident data."""
+SCRIPT = "script"
 IDEAL, MEASURED = "ideal step", "measured step"
 SMALLER, COMPUTE, STRAGGLERS = "smaller local batch", "compute", "stragglers"
 SYNCHRONISATION, INPUT = "synchronisation", "input"
@@ -40,7 +45,15 @@ LOSSES = (SMALLER, COMPUTE, STRAGGLERS, SYNCHRONISATION, INPUT)
 PARTS = (IDEAL, *LOSSES, MEASURED)
 """In the order of a waterfall: from the ideal step through what is lost to the measured one."""
 
+REMARKED = 4
+"""Cells of the largest GPU count that are spoken of."""
 RESIDENT = "not applicable: data is resident"
+NO_RESIDENT = (
+    "not available: no otherwise equal cell on resident data (workload.data: resident) has a budget; waiting for input "
+    "is within the other parts"
+)
+UNTOLD = "not available: a script's waiting for input is not told apart"
+OF_RESIDENT = "without input: of the otherwise equal cell on resident data"
 NO_ARM = "not available: no steps without synchronisation were measured"
 NO_LOCAL = "not available: no 1-GPU cell with the batch per GPU of this one; it is within compute"
 WITH_LOCAL = "includes the smaller local batch"
@@ -52,52 +65,27 @@ def budget_table(
     counted: pl.DataFrame,
     attestation: pl.DataFrame,
     steps: pl.LazyFrame,
+    settings: Mapping[str, Settings],
 ) -> pl.DataFrame:
     """Budgets of the cells that asked for one and have a 1-GPU base, per curve in which they are; parts in order.
 
-    `efficiency` names each cell's base, `cells` is `CellTable.frame`. The steps are read only where somebody asked.
+    `efficiency` names each cell's base, `cells` is `CellTable.frame`, `settings` are those of its cells. The steps are
+    read only where somebody asked.
     """
     points = _asked(efficiency, cells, counted)
     if not points.height:
         return empty(BUDGET)
     of_points = counted.join(points.select("cell_id").unique(), on="cell_id", how="semi")
     times = no_sync_times(steps, of_points)
-    known = _with_moments(points, cells, counted, _with_arms(of_points, times))
+    known = _with_moments(points, cells, counted, with_arms(of_points, times))
     reasons = _reasons(of_points, attestation)
     frame = known.join(reasons, on="cell_id", how="left", maintain_order="left")
-    frame = frame.join(_slowest(of_points, times), on="cell_id", how="left", maintain_order="left")
+    frame = frame.join(slowest_ranks(of_points, times), on="cell_id", how="left", maintain_order="left")
+    frame = _without_input(frame, settings)
     frame = frame.filter(pl.col("ideal_mean").is_not_null() & pl.col("sync_mean").is_not_null())
     rows = pl.concat([_rows(frame, part) for part in PARTS])
     order = [pl.col("curve") == "strong", "gpus", ~pl.col("is_default"), "label", "cell_id", "place"]
     return shaped(rows.sort(order, maintain_order=True), BUDGET)
-
-
-def no_sync_times(steps: pl.LazyFrame, trials: pl.DataFrame) -> pl.DataFrame:
-    """Per trial the mean step without synchronisation, the mean over steps of the slowest rank's, and which rank lags.
-
-    Columns `mean_s`, `max_s` (s) and `slowest`, the rank with the longest mean. Only arms of which every rank has every
-    step; the table stays lazy and is read once.
-    """
-    wanted = trials.select(*ATTEMPT, "gpus").lazy()
-    time = pl.col("step_time_s")
-    arm = steps.filter((pl.col("phase") == PHASE) & time.is_finite()).join(wanted, on=ATTEMPT)
-    each_step = arm.group_by(*ATTEMPT, "step").agg(
-        time.mean().alias("mean_s"),
-        time.max().alias("max_s"),
-        (pl.col("rank").n_unique() == pl.col("gpus").first()).alias("whole"),
-    )
-    whole = each_step.group_by(ATTEMPT).agg(
-        pl.col("mean_s").sort().mean(), pl.col("max_s").sort().mean(), pl.col("whole").all()
-    )
-    each_rank = arm.group_by(*ATTEMPT, "rank").agg(time.sort().mean())
-    slowest = each_rank.sort("step_time_s", pl.col("rank").neg()).group_by(ATTEMPT).agg(slowest=pl.last("rank"))
-    per_step, per_rank = pl.collect_all([whole, slowest])
-    return per_step.filter("whole").drop("whole").join(per_rank, on=ATTEMPT).sort(ATTEMPT)
-
-
-def no_steps() -> pl.LazyFrame:
-    """The steps of a run that has none."""
-    return pl.LazyFrame(schema=polars_schema("steps"))
 
 
 def budget_remarks(budget: pl.DataFrame) -> tuple[str, ...]:
@@ -108,19 +96,23 @@ def budget_remarks(budget: pl.DataFrame) -> tuple[str, ...]:
 def _remarks(budget: pl.DataFrame) -> Iterator[str]:
     for curve in ("weak", "strong"):
         rows = budget.filter((pl.col("curve") == curve) & pl.col("is_default"))
-        largest = rows.filter(pl.col("gpus") == pl.col("gpus").max())
-        found = {row["part"]: row for row in largest.iter_rows(named=True)}
-        if MEASURED not in found:
-            continue
-        lost_s = found[MEASURED]["seconds_per_step"] - found[IDEAL]["seconds_per_step"]
-        known = [found[part] for part in LOSSES if found.get(part, {}).get("seconds_per_step") is not None]
-        worst: dict[str, Any] = max(known, key=lambda row: row["seconds_per_step"], default={})
-        if worst and lost_s > 0 and (worst["low"] or 0.0) > 0:
-            yield (
-                f"Loss budget at gpus {worst['gpus']}, {curve}: a step takes {_ms(lost_s)} ms longer than ideal; the "
-                f"largest part is {worst['part']}, {_ms(worst['seconds_per_step'])} ms "
-                f"({_ms(worst['low'])} to {_ms(worst['high'])})."
-            )
+        largest = rows.filter(pl.col("gpus") == pl.col("gpus").max()).partition_by("cell_id", maintain_order=True)
+        for cell in largest[:REMARKED]:
+            name = f"{curve}, {cell['label'][0]}" if len(largest) > 1 else f"{curve}"
+            yield from _remark({row["part"]: row for row in cell.iter_rows(named=True)}, name)
+
+
+def _remark(found: Mapping[str, Mapping[str, Any]], name: str) -> Iterator[str]:
+    """What one cell loses, if its largest part can be told from nothing."""
+    lost_s = found[MEASURED]["seconds_per_step"] - found[IDEAL]["seconds_per_step"]
+    known = [found[part] for part in LOSSES if found.get(part, {}).get("seconds_per_step") is not None]
+    worst: Mapping[str, Any] = max(known, key=lambda row: row["seconds_per_step"], default={})
+    if worst and lost_s > 0 and (worst["low"] or 0.0) > 0:
+        yield (
+            f"Loss budget at gpus {worst['gpus']}, {name}: a step takes {_ms(lost_s)} ms longer than ideal; the "
+            f"largest part is {worst['part']}, {_ms(worst['seconds_per_step'])} ms "
+            f"({_ms(worst['low'])} to {_ms(worst['high'])})."
+        )
 
 
 def _ms(seconds: float) -> str:
@@ -137,16 +129,6 @@ def _asked(efficiency: pl.DataFrame, cells: pl.DataFrame, counted: pl.DataFrame)
     ).select("curve", "gpus", "cell_id", "is_default", "base_cell_id")
     named = cells.select("cell_id", "label", "rest_alone", "batch_per_gpu")
     return points.unique(["curve", "cell_id"], maintain_order=True).join(named, on="cell_id", maintain_order="left")
-
-
-def _with_arms(trials: pl.DataFrame, times: pl.DataFrame) -> pl.DataFrame:
-    """Trials with their parts in seconds; of a cell that has arms, only trials with one, so that its parts add up."""
-    sync = pl.col("step_time_mean_s")
-    found = trials.join(times, on=ATTEMPT, how="left", maintain_order="left")
-    has_arm = pl.col("mean_s").is_not_null() & sync.is_not_null()
-    return found.filter(has_arm | ~has_arm.any().over("cell_id")).with_columns(
-        straggling_s=pl.col("max_s") - pl.col("mean_s"), synchronising_s=sync - pl.col("max_s")
-    )
 
 
 def _with_moments(
@@ -178,6 +160,40 @@ def _with_moments(
         ideal_mean=pl.when(strong).then(pl.col("ideal_mean") * share).otherwise("ideal_mean"),
         ideal_var=pl.when(strong).then(pl.col("ideal_var") * share**2).otherwise("ideal_var"),
     )
+
+
+def _without_input(frame: pl.DataFrame, settings: Mapping[str, Settings]) -> pl.DataFrame:
+    """The points with all but the measured step taken from their like on resident data, where that is a point.
+
+    Adds `resident`, the moments of its measured step, and `loading`: why a point has no part of input, null if it has.
+    """
+    point = ["curve", "cell_id"]
+    alike = {cell_id: settings[cell_id].other_than(*LOADING) for cell_id in frame["cell_id"]}
+    loads = {cell_id: any(path in settings[cell_id].flat for path in LOADING) for cell_id in alike}
+    twins = {alike[cell_id]: cell_id for cell_id in alike if not loads[cell_id]}
+    frame = frame.with_columns(
+        resident_id=pl.col("cell_id").replace_strict(
+            {cell_id: twins.get(alike[cell_id]) for cell_id in alike if loads[cell_id]},
+            default=None,
+            return_dtype=pl.String,
+        )
+    )
+    kept = {*point, "gpus", "label", "is_default", "resident_id", "sync_mean", "sync_var", "sync_n"}
+    taken = [name for name in frame.columns if name not in kept]
+    sync = {f"sync_{name}": f"resident_{name}" for name in ("mean", "var", "n")}
+    twin = frame.select("curve", *sync, *taken, resident_id="cell_id", has_twin=pl.lit(value=True)).rename(sync)
+    frame = frame.join(twin, on=["curve", "resident_id"], how="left", maintain_order="left", suffix="_of_twin")
+    swapped = [pl.when("has_twin").then(f"{name}_of_twin").otherwise(name).alias(name) for name in taken]
+    is_script = [cell_id for cell_id in alike if settings[cell_id].flat.get("workload.kind") == SCRIPT]
+    loading = (
+        pl.when(pl.col("cell_id").is_in(is_script))
+        .then(pl.lit(UNTOLD))
+        .when(pl.col("cell_id").is_in([cell_id for cell_id in alike if not loads[cell_id]]))
+        .then(pl.lit(RESIDENT))
+        .when(pl.col("has_twin").is_null())
+        .then(pl.lit(NO_RESIDENT))
+    )
+    return frame.with_columns(*swapped, loading=loading)
 
 
 def _moments(trials: pl.DataFrame, column: str, prefix: str) -> pl.DataFrame:
@@ -221,7 +237,7 @@ def _interval(frame: pl.DataFrame, part: str) -> Interval:
     if part == COMPUTE:
         return difference_interval(_of(frame, "nosync"), _of(_with_reference(frame), "reference"))
     if part == INPUT:
-        return interval_of_mean(LogMoments.of(*([[float("nan")] * frame.height] * 3)))
+        return difference_interval(_of(frame, "sync"), _of(frame, "resident"))
     names = {IDEAL: "ideal", MEASURED: "sync", STRAGGLERS: "stragglers", SYNCHRONISATION: "synchronising"}
     return interval_of_mean(_of(frame, names[part]))
 
@@ -240,7 +256,9 @@ def _notes(part: str) -> list[pl.Expr]:
     absent, strong = pl.col("nosync_mean").is_null(), pl.col("curve") == "strong"
     local = pl.col("local_mean").is_not_null()
     if part == INPUT:
-        return [pl.lit(RESIDENT)]
+        return [pl.col("loading")]
+    if part == IDEAL:
+        return [pl.when("has_twin").then(pl.lit(OF_RESIDENT))]
     if part == SMALLER:
         return [pl.when(~local).then(pl.lit(NO_LOCAL))]
     if part not in (COMPUTE, STRAGGLERS, SYNCHRONISATION):
@@ -262,13 +280,3 @@ def _reasons(trials: pl.DataFrame, attestation: pl.DataFrame) -> pl.DataFrame:
     told = attestation.filter((pl.col("subject") == SUBJECT) & pl.col("observed").is_null())
     words = pl.format("not available: {}", pl.col("evidence")).sort().first().alias("reason")
     return trials.select(*ATTEMPT, "cell_id").join(told, on=ATTEMPT).group_by("cell_id").agg(words)
-
-
-def _slowest(trials: pl.DataFrame, times: pl.DataFrame) -> pl.DataFrame:
-    """Per cell, which rank lags in how many of its trials."""
-    found = trials.select(*ATTEMPT, "cell_id").join(times, on=ATTEMPT)
-    counts = found.group_by("cell_id", "slowest").agg(pl.len().alias("times"))
-    most = counts.sort("times", "slowest", descending=[True, False]).group_by("cell_id", maintain_order=True).first()
-    totals = found.group_by("cell_id").agg(pl.len().alias("all"))
-    words = pl.format("rank {} has the longest mean in {} of {} trials", "slowest", "times", "all")
-    return most.join(totals, on="cell_id").select("cell_id", slowest=words)

@@ -100,6 +100,7 @@ def cell_table(counted: pl.DataFrame, measured: Replicates, declared_axes: Itera
         for cell_id, cell_json in facts.select("cell_id", "cell_json").iter_rows()
     }
     frame = facts.join(_moments(measured), on="cell_id", how="left", maintain_order="left")
+    frame = frame.with_columns(_declared(settings, frame, name) for name in ("batch_per_gpu", "global_batch"))
     frame = frame.with_columns(_setting_columns(settings, frame["cell_id"].to_list(), axes))
     frame = _with_labels(frame, settings, axes, held).sort("gpus", "label", "cell_id")
     return CellTable(frame=frame, settings=settings, axes=axes)
@@ -151,6 +152,13 @@ def revalued(frame: pl.DataFrame, measured: Replicates) -> pl.DataFrame:
     moments = _moments(measured)
     kept = frame.drop([name for name in moments.columns if name != "cell_id"])
     return kept.join(moments, on="cell_id", how="left", maintain_order="left")
+
+
+def _declared(settings: dict[str, Settings], frame: pl.DataFrame, name: str) -> pl.Series:
+    """A batch as the rows say it, else as their cell does: older rows lack the column."""
+    texts = (settings[cell_id].flat.get(f"workload.{name}") for cell_id in frame["cell_id"])
+    whole = [int(text) if text is not None and text.isdecimal() else None for text in texts]
+    return frame[name].zip_with(frame[name].is_not_null(), pl.Series(name, whole, dtype=pl.Int64))
 
 
 def _setting_columns(settings: dict[str, Settings], cells: list[str], axes: tuple[str, ...]) -> list[pl.Series]:

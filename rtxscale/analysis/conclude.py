@@ -40,6 +40,8 @@ def conclude(run: Run, *, price: Price | None = None) -> Conclusions:
     """
     names = ("trials", "collectives", "attestation", "environment")
     trials, collectives, attestation, environment = (run.frame(name).collect() for name in names)
+    # Rows older than the column belong to the study that their run was made for.
+    trials = trials.with_columns(pl.col("study").fill_null(run.manifest["study"]))
     settled = flagged(trials, attestation, environment)
     axes = run.manifest["axes"]
     lazy = {"telemetry": run.frame("telemetry"), "steps": run.frame("steps")}

@@ -1,9 +1,9 @@
-"""Energy and money per unit of work, per cell: from the power of the used GPUs, and from a declared price.
+"""Energy and money per unit of work, per cell: from the energy of the used GPUs, and from a declared price.
 
-A list price is never assumed: without a declared price there is no cost. Power is that of the GPUs alone, so perf/W is
-GPU-only and electricity is a lower bound; the hour of a machine is billed whole, however many of its GPUs are used.
-Where a meter read the power at the wall, energy there per unit of work stands beside it, in columns of its own.
-Called by `analysis.interpret` and `analysis.objectives`.
+A list price is never assumed: without a declared price there is no cost. Energy is that of the GPUs alone, so perf/W is
+GPU-only and electricity is a lower bound: by their counters where they have them, else by their sampled power. The hour
+of a machine is billed whole, however many of its GPUs are used. Where a meter read the power at the wall, energy there
+per unit of work stands beside it, in columns of its own. Called by `analysis.interpret` and `analysis.objectives`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import polars as pl
 
 from rtxscale.analysis.cells import Replicates, replicates
 from rtxscale.analysis.conclusions import NEEDS_VISITS
+from rtxscale.analysis.flags import LEAST_UPDATES, is_coarse
 from rtxscale.analysis.frames import empty, moments, over_visits, series, shaped
 from rtxscale.analysis.tables import COST
 from rtxscale.spec.declare import Price
@@ -59,27 +60,63 @@ def billing_of(price: Price) -> tuple[Billing | None, str]:
 
 
 def energy_replicates(counted: pl.DataFrame) -> Replicates:
-    """Work per joule of the used GPUs over the window, per session and visit; trials without power are left out."""
-    return replicates(counted.with_columns(throughput_per_s=work_per_joule()))
+    """Work per joule of the used GPUs over the window, per session and visit; trials without energy are left out."""
+    return replicates(counted.with_columns(throughput_per_s=work_per_joule(gpu_power_w())))
 
 
 def wall_replicates(counted: pl.DataFrame) -> Replicates:
     """Work per joule at the wall over the window, the same way; never mixed with the GPUs' own."""
-    return replicates(counted.with_columns(throughput_per_s=work_per_joule("wall_power_w")))
+    return replicates(counted.with_columns(throughput_per_s=work_per_joule(positive("wall_power_w"))))
 
 
 def money_replicates(counted: pl.DataFrame, billing: Billing) -> Replicates:
-    """Work per unit of money; where electricity is billed, trials without power are left out."""
-    throughput, power = pl.col("throughput_per_s"), pl.col("power_w")
-    energy = pl.when(power > 0).then(power * billing.per_kwh / JOULES_PER_KWH) if billing.per_kwh else pl.lit(0.0)
+    """Work per unit of money; where electricity is billed, trials without energy are left out."""
+    energy = gpu_power_w() * billing.per_kwh / JOULES_PER_KWH if billing.per_kwh else pl.lit(0.0)
     per_second = billing.per_hour / SECONDS_PER_HOUR + energy
-    return replicates(counted.with_columns(throughput_per_s=throughput / per_second))
+    return replicates(counted.with_columns(throughput_per_s=pl.col("throughput_per_s") / per_second))
 
 
-def work_per_joule(power_column: str = "power_w") -> pl.Expr:
-    """Throughput over power; null where either is missing or not positive."""
-    throughput, power = pl.col("throughput_per_s"), pl.col(power_column)
-    return pl.when(power.is_finite() & (power > 0)).then(throughput / power)
+def gpu_power_w() -> pl.Expr:
+    """Mean power of a trial's GPUs over its window, W: from its energy where that is known, else as sampled."""
+    return pl.coalesce(positive("energy_j") / positive("window_s"), positive("power_w"))
+
+
+def positive(name: str) -> pl.Expr:
+    """The column; null where it is no positive finite number."""
+    return pl.when(pl.col(name).is_finite() & (pl.col(name) > 0)).then(pl.col(name))
+
+
+def work_per_joule(power_w: pl.Expr) -> pl.Expr:
+    """Throughput over power; null where either is missing."""
+    return pl.col("throughput_per_s") / power_w
+
+
+def coarse_energies(counted: pl.DataFrame) -> pl.DataFrame:
+    """Cells that have them: `coarse` trials with an energy from a counter of too few steps, and the `fewest` steps."""
+    coarse = counted.filter(is_coarse()).group_by("cell_id", maintain_order=True)
+    return coarse.agg(pl.len().cast(pl.Int64).alias("coarse"), fewest=pl.col("energy_updates").min())
+
+
+def energy_remarks(counted: pl.DataFrame) -> tuple[str, ...]:
+    """That energies are coarse, by how much at most, and what to do."""
+    coarse = coarse_energies(counted)
+    if not coarse.height:
+        return ()
+    trials, fewest = coarse["coarse"].sum(), min(coarse["fewest"])
+    return (
+        f"The energy of {trials} trial{'s' * (trials != 1)} is coarse: in a window the GPUs' energy counter made as "
+        f"few as {fewest:.3g} steps, so that a single one may be off by {_off_by(fewest)}; for {LEAST_UPDATES:.0f} "
+        "steps raise measure.window_s.",
+    )
+
+
+def _off_by(updates: float) -> str:
+    """How much of an energy one step of its counter is.
+
+    >>> _off_by(23.0), _off_by(0.4)
+    ('up to 4.3 %', 'all of it')
+    """
+    return f"up to {100 / updates:.2g} %" if updates > 1 else "all of it"
 
 
 def cost_table(cells: pl.DataFrame, counted: pl.DataFrame, billing: Billing | None, why_not: str) -> pl.DataFrame:
@@ -97,10 +134,13 @@ def cost_table(cells: pl.DataFrame, counted: pl.DataFrame, billing: Billing | No
         rows = rows.with_columns(currency=pl.lit(billing.currency))
     else:
         rows = rows.with_columns(pl.lit(None, pl.Float64).alias("work_per_money"))
+    rows = rows.join(coarse_energies(counted), on="cell_id", how="left", maintain_order="left")
     unknown = pl.col("work_per_j").is_null()
+    fewest = pl.col("fewest").round_sig_figs(3)
     notes = [
         pl.when(unknown).then(pl.lit(NO_POWER)),
         pl.when(~unknown & pl.col("work_per_j_low").is_null()).then(pl.lit(NEEDS_VISITS)),
+        pl.format("coarse energy in {} of {} trials: {} counter steps and more", "coarse", "trials", fewest),
         pl.when(pl.col("work_per_money").is_null()).then(pl.lit(why_not or NO_POWER)),
     ]
     rows = rows.with_columns(

@@ -63,6 +63,7 @@ def fields_of(run: Run) -> dict[tuple[str, str], str]:
 def _environment(run: Run) -> dict[tuple[str, str], str]:
     rows = (
         run.frame("environment")
+        .filter(pl.col("subject").fill_null("") != "member")  # a node as data: said by the other rows already
         .select("subject", "name", "value")
         .unique()
         .sort("subject", "name", "value")

@@ -57,6 +57,7 @@ def _curve(cells: pl.DataFrame, curve: str) -> pl.DataFrame:
         efficiency=pl.when(is_base).then(1.0).otherwise(pl.col("speedup") * scale),
         efficiency_low=pl.when(~is_base).then(pl.col("low") * scale),
         efficiency_high=pl.when(~is_base).then(pl.col("high") * scale),
+        visits=pl.min_horizontal("visits", "base_visits"),
         extra_gpu=pl.when(~is_base).then((pl.col("speedup") - 1) / (1 / scale - 1)),
     )
     return shaped(rows.with_columns(note=_note(is_base)), EFFICIENCY)

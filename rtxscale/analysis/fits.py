@@ -16,8 +16,9 @@ import polars as pl
 
 from rtxscale.analysis.bandwidth import right_rows
 from rtxscale.analysis.cells import Replicates
-from rtxscale.analysis.conclusions import NEEDS_VISITS
+from rtxscale.analysis.conclusions import NEEDS_VISITS, too_few
 from rtxscale.analysis.frames import shaped
+from rtxscale.analysis.headline import too_wide
 from rtxscale.analysis.tables import FITS
 from rtxscale.stats import fits
 from rtxscale.stats.differences import mean_interval
@@ -71,13 +72,12 @@ def _per_size(law: str, group: pl.DataFrame, measured: Replicates) -> Iterator[R
     share = fits.karp_flatt if law == KARP_FLATT else fits.gustafson
     for point in group.filter(pl.col("cell_id") != pl.col("base_cell_id")).iter_rows(named=True):
         scale = point["gpus"] / point["base_gpus"]
-        bounds = [
-            None if point[name] is None else point[name] * scale for name in ("efficiency_low", "efficiency_high")
-        ]
+        told = _bounded(point["efficiency_low"], point["efficiency_high"], point["visits"])
+        bounds = [None if bound is None else bound * scale for bound in told[:2]]
         value, high, low = (
             None if speedup is None else float(share(speedup, scale)) for speedup in (point["speedup"], *bounds)
         )
-        notes = [_relative(point), NEEDS_VISITS if low is None else "", BELOW_ZERO if _negative(value) else ""]
+        notes = [_relative(point), told[2], BELOW_ZERO if _negative(value) else ""]
         yield _row(
             law,
             **_place(point),
@@ -174,16 +174,34 @@ def _lines(group: pl.DataFrame, place: Row) -> Iterator[Row]:
     rate = geometric_mean_interval(rates)
     factor = float(np.mean(group["bus_factor"].to_numpy())) / 1e9
     scatter = float(np.mean([line.scatter for line in lines]))
-    notes = [NEEDS_VISITS if len(lines) < 2 else "", _rough(scatter), _mixed(place)]
+    notes = [_rough(scatter), _mixed(place)]
     shared = {
         "sizes": min(line.sizes for line in lines),
         "points": sum(line.sizes for line in lines),
         "scatter": scatter,
     }
-    for name, unit, interval, scale in (("latency", "s", latency, 1.0), ("bus bandwidth", "GB/s", rate, factor)):
-        value, low, high = (scale * float(bound) for bound in (interval.estimate, interval.low, interval.high))
-        bounds = {"value": value, "low": low, "high": high}
-        yield _row(LINE, **place, parameter=name, unit=unit, **bounds, **shared, note=_joined(notes))
+    low, high, few = _bounded(float(rate.low), float(rate.high), len(lines))
+    alone = NEEDS_VISITS if len(lines) < 2 else ""
+    told: Row = {"value": float(latency.estimate), "low": float(latency.low), "high": float(latency.high)}
+    yield _row(LINE, **place, parameter="latency", unit="s", **told, **shared, note=_joined([alone, *notes]))
+    told = {"value": factor * float(rate.estimate), "low": _times(factor, low), "high": _times(factor, high)}
+    yield _row(LINE, **place, parameter="bus bandwidth", unit="GB/s", **told, **shared, note=_joined([few, *notes]))
+
+
+def _bounded(low: float | None, high: float | None, visits: int) -> tuple[float | None, float | None, str]:
+    """Bounds of a ratio over so many visits, none where they say nothing, and why there are none.
+
+    >>> _bounded(0.9, 1.0, 2), _bounded(float("nan"), float("nan"), 1)
+    ((0.9, 1.0, ''), (None, None, 'needs >= 2 visits'))
+    """
+    known = [bound if bound is not None and np.isfinite(bound) else None for bound in (low, high)]
+    if known[0] is None:
+        return None, None, NEEDS_VISITS
+    return (None, None, too_few(visits)) if too_wide(*known) else (known[0], known[1], "")
+
+
+def _times(factor: float, bound: float | None) -> float | None:
+    return None if bound is None else factor * bound
 
 
 def _seen(counted: pl.DataFrame, attestation: pl.DataFrame) -> dict[str, Row]:

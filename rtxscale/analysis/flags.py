@@ -19,6 +19,9 @@ LEAST_SHARES: dict[str, tuple[str, float]] = {
 }
 """Flag -> column, and the share of the window from which on the flag is set."""
 NOT_ATTESTED, POWER_LIMITED, THROTTLED = "not_attested", "power_limited", "throttled"
+COARSE_ENERGY = "coarse_energy"
+LEAST_UPDATES = 100.0
+"""Steps of the slowest energy counter that a window needs: its edges fall between two of them."""
 GPU_FACTS = ("uuid", "power limit", "default power limit")
 
 
@@ -26,7 +29,8 @@ def flagged(trials: pl.DataFrame, attestation: pl.DataFrame, environment: pl.Dat
     """The trials with their `flags` completed; a flag that somebody else has set stays.
 
     `not_attested` means that a setting was asked for and nothing shows whether it was honoured. At its stock power
-    limit a loaded card is `power_limited`, which is normal; at one that somebody has lowered it is `throttled`.
+    limit a loaded card is `power_limited`, which is normal; at one that somebody has lowered it is `throttled`. The
+    energy is `coarse_energy` where its counter made fewer than `LEAST_UPDATES` steps in the window.
     """
     attempt = ("trial_id", "attempt")
     unproven = attestation.filter((pl.col("verdict") == "not attested") & (pl.col("requested") != "auto"))
@@ -39,6 +43,7 @@ def flagged(trials: pl.DataFrame, attestation: pl.DataFrame, environment: pl.Dat
         )
         for flag, (column, least) in LEAST_SHARES.items()
     ]
+    derived.append(pl.when(is_coarse()).then(pl.lit(COARSE_ENERGY)))
     derived.append(
         pl.when(pl.struct(*attempt).is_in(unproven.select(pl.struct(*attempt)).to_series().implode()))
         .then(pl.lit(NOT_ATTESTED))
@@ -47,6 +52,12 @@ def flagged(trials: pl.DataFrame, attestation: pl.DataFrame, environment: pl.Dat
     given = pl.col("flags").fill_null(pl.lit([], pl.List(pl.String)))
     flags = pl.concat_list(given, pl.concat_list(derived)).list.drop_nulls().list.unique().list.sort()
     return trials.with_columns(flags=flags)
+
+
+def is_coarse() -> pl.Expr:
+    """Whether a trial's energy is from a counter of too few steps; how many it made must be known."""
+    from_counter = pl.col("energy_source").eq_missing(pl.lit("counter"))
+    return from_counter & (pl.col("energy_updates") < LEAST_UPDATES).fill_null(value=False)
 
 
 def lowered_gpus(environment: pl.DataFrame) -> list[str]:

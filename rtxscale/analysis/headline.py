@@ -10,13 +10,12 @@ from typing import Any
 
 import polars as pl
 
-from rtxscale.analysis.conclusions import CONFIRMED_FASTER, CONFIRMED_SLOWER, NEEDS_VISITS, UNCONFIRMED
+from rtxscale.analysis.conclusions import CONFIRMED_FASTER, CONFIRMED_SLOWER, NEEDS_VISITS, UNCONFIRMED, too_few
 from rtxscale.analysis.leading import leading_points
 from rtxscale.results.outcomes import Outcome
 
 WIDEST = 10
 """An interval whose ends differ by more than this factor says nothing; the sentence says so instead."""
-TOO_WIDE = "too few visits for an interval"
 SETTLES = "`rtxscale confirm RUN` settles it"
 
 
@@ -43,14 +42,16 @@ def headline(
     return "The trials ended ok but hold neither a throughput nor a bandwidth; see the remarks."
 
 
-def interval_text(value: float, low: float | None, high: float | None) -> str:
-    """A ratio with its interval, where it has one.
+def interval_text(value: float, low: float | None, high: float | None, visits: int | None) -> str:
+    """A ratio over so many visits with its interval, where it has one.
 
-    >>> interval_text(0.93, 0.91, 0.94), interval_text(0.93, None, None), interval_text(0.93, 0.05, 17.0)
-    ('0.93 (0.91-0.94)', '0.93', '0.93 (too few visits for an interval)')
+    >>> interval_text(0.93, 0.91, 0.94, 2), interval_text(0.93, None, None, 1)
+    ('0.93 (0.91-0.94)', '0.93')
+    >>> interval_text(0.93, 0.05, 17.0, 2)
+    '0.93 (too few visits for an interval: needs >= 3)'
     """
     if too_wide(low, high):
-        return f"{value:.2f} ({TOO_WIDE})"
+        return f"{value:.2f} ({too_few(visits)})"
     return f"{value:.2f}" if low is None or high is None else f"{value:.2f} ({low:.2f}-{high:.2f})"
 
 
@@ -83,13 +84,17 @@ def hardware_text(cell: dict[str, Any]) -> str:
 
 
 def _nothing_ok(outcomes: pl.DataFrame) -> str:
+    """What came of trials of which none counts, why nothing follows from that, and what to do."""
     counts = ", ".join(f"{row['trials']} {row['outcome']}" for row in outcomes.iter_rows(named=True))
     first = outcomes.row(0, named=True)
+    if set(outcomes["outcome"]) == {Outcome.CANCELLED}:
+        return f"Nothing can be concluded yet: {counts}; run the same command again to finish the sweep."
     reason = f" ({first['message']})" if first["message"] else ""
-    why = ""
-    if first["outcome"] == Outcome.OK:
-        why = ", but without a number that can count, as the remarks say"
-    return f"No trial can be counted: {counts}{why}; first look at {first['example']}{reason}."
+    why = ", but without a number that can count, as the remarks say" if first["outcome"] == Outcome.OK else ""
+    return (
+        f"Nothing can be concluded, as no trial can be counted: {counts}{why}. Look at `rtxscale explain "
+        f"{first['example']}`{reason}; once its cause is mended, `rtxscale sweep SWEEP --fresh` measures anew."
+    )
 
 
 def _scaling(
@@ -126,7 +131,7 @@ def _default_missing(row: dict[str, Any], cell: dict[str, Any]) -> str:
 
 
 def _efficiency(row: dict[str, Any], *, speedup: bool) -> str:
-    value = interval_text(row["efficiency"], row["efficiency_low"], row["efficiency_high"])
+    value = interval_text(row["efficiency"], row["efficiency_low"], row["efficiency_high"], row["visits"])
     words = f"{row['curve']} efficiency {value}"
     if speedup:
         words += f" at {row['speedup']:.2f}x"
@@ -167,26 +172,27 @@ def _winner(
 
 def _confirmation(row: dict[str, Any]) -> str:
     """What the confirmation says of a selected cell; only here is a gain called one."""
-    name, gain = row["label"].partition(", ")[2], row["gain"]
+    name, gain, visits = row["label"].partition(", ")[2], row["gain"], row["visits"]
     if row["verdict"] == CONFIRMED_FASTER:
-        return f"{name} is confirmed {_percent(gain, row['gain_low'], row['gain_high'])} faster than the default"
+        faster = _percent(gain, row["gain_low"], row["gain_high"], visits)
+        return f"{name} is confirmed {faster} faster than the default"
     if row["verdict"] == CONFIRMED_SLOWER:
-        slower = _percent(-gain, -row["gain_high"], -row["gain_low"])
+        slower = _percent(-gain, -row["gain_high"], -row["gain_low"], visits)
         return f"{name}, selected as the fastest, is confirmed {slower} slower than the default"
     if row["verdict"] == NEEDS_VISITS:
         return f"{name}, selected as the fastest, is {UNCONFIRMED}: its confirmation {NEEDS_VISITS}"
-    bounds = _percent(gain, row["gain_low"], row["gain_high"], sign="+")
+    bounds = _percent(gain, row["gain_low"], row["gain_high"], visits, sign="+")
     return f"{name}, selected as the fastest, is not confirmed: measured again, {bounds} against the default"
 
 
-def _percent(value: float, low: float, high: float | None, sign: str = "") -> str:
-    """A relative change with its interval, in percent.
+def _percent(value: float, low: float, high: float | None, visits: int, sign: str = "") -> str:
+    """A relative change over so many visits with its interval, in percent.
 
-    >>> _percent(0.0412, 0.0321, 0.0503), _percent(0.002, -0.004, 0.008, sign="+")
+    >>> _percent(0.0412, 0.0321, 0.0503, 4), _percent(0.002, -0.004, 0.008, 4, sign="+")
     ('4.1 % (3.2-5.0)', '+0.2 % (-0.4 to +0.8)')
     """
     if high is None or too_wide(1 + low, 1 + high):
-        return f"{100 * value:{sign}.1f} % ({TOO_WIDE})"
+        return f"{100 * value:{sign}.1f} % ({too_few(visits)})"
     middle, left, right = (f"{round(100 * number, 1) + 0.0:{sign}.1f}" for number in (value, low, high))
     return f"{middle} % ({left}{' to ' if sign else '-'}{right})"
 
@@ -225,7 +231,7 @@ def _bandwidth(cells: pl.DataFrame, bandwidth: pl.DataFrame) -> str:
     low, high = row["busbw_low"], row["busbw_high"]
     bounds = "" if low is None or high is None else f" ({low:.3g}-{high:.3g})"
     if too_wide(low, high):
-        bounds = f" ({TOO_WIDE})"
+        bounds = f" ({too_few(row['visits'])})"
     return (
         f"{hardware_text(cell)}: {row['busbw_gb_s']:.3g}{bounds} GB/s bus bandwidth in {row['operation']} of "
         f"{row['size_bytes'] / 2**20:g} MiB with {'defaults' if cell['is_default'] else cell['series']}."

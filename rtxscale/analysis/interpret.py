@@ -12,7 +12,8 @@ from typing import Any
 
 import polars as pl
 
-from rtxscale.analysis.budget import budget_remarks, budget_table, no_steps
+from rtxscale.analysis.budget import budget_remarks, budget_table
+from rtxscale.analysis.budget_steps import no_steps
 from rtxscale.analysis.cells import CellTable, Replicates
 from rtxscale.analysis.clocks import (
     card_remarks,
@@ -23,7 +24,7 @@ from rtxscale.analysis.clocks import (
     with_equal_clocks,
 )
 from rtxscale.analysis.conclusions import Conclusions
-from rtxscale.analysis.cost import billing_of, cost_table
+from rtxscale.analysis.cost import billing_of, cost_table, energy_remarks
 from rtxscale.analysis.fits import fit_table
 from rtxscale.analysis.interactions import interaction_table
 from rtxscale.analysis.mfu import mfu_table
@@ -72,7 +73,9 @@ def interpreted(conclusions: Conclusions, measured: Measured) -> Conclusions:
     )
     sanity = sanity_table(conclusions.efficiency, conclusions.effects, conclusions.bandwidth, frame, measured.counted)
     steps = no_steps() if measured.steps is None else measured.steps
-    budget = budget_table(conclusions.efficiency, frame, measured.counted, measured.attested, steps)
+    budget = budget_table(
+        conclusions.efficiency, frame, measured.counted, measured.attested, steps, measured.cells.settings
+    )
     samples = window_samples(no_samples() if measured.telemetry is None else measured.telemetry, measured.counted)
     return replace(
         conclusions,
@@ -83,6 +86,7 @@ def interpreted(conclusions: Conclusions, measured: Measured) -> Conclusions:
             *budget_remarks(budget),
             *sanity_remarks(sanity),
             *card_remarks(cards),
+            *energy_remarks(measured.counted),
             *separation_remarks(frame, measured.replicates),
         ),
         efficiency=with_equal_clocks(conclusions.efficiency, frame, measured.counted),

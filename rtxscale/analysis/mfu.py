@@ -1,9 +1,10 @@
 """Model FLOPs utilisation: what the model needs, over the documented dense peak of the card with fp32 accumulation.
 
 None where the model's FLOPs were not recorded, the card's peak is not documented, or the precision is not the one that
-the peak is documented for; the note says which. Called by `analysis.interpret`.
+the peak is documented for; the note says which. Beside it the same over the roof, the rate of matrix products in that
+precision that the sessions measured, which needs no known card. Called by `analysis.interpret`.
 
-    MFU = throughput x FLOPs per unit of work / (GPUs x peak)
+    MFU = throughput x FLOPs per unit of work / (GPUs x peak)      roof utilisation = the same / (GPUs x roof)
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ def mfu_table(cells: pl.DataFrame, counted: pl.DataFrame) -> pl.DataFrame:
     rows = cells.filter(pl.col("throughput_per_s").is_not_null() & (pl.col("device") != "cpu").fill_null(value=True))
     if not rows.height:
         return empty(MFU)
-    facts = counted.group_by("cell_id").agg(pl.col("flops_per_work", "precision").drop_nulls().first())
+    facts = counted.group_by("cell_id").agg(
+        pl.col("flops_per_work", "precision").drop_nulls().first(), pl.col("roof_tflops").mean()
+    )
     rows = rows.join(facts, on="cell_id", how="left", maintain_order="left")
     known = {name: find_gpu(name) for name in rows["device_name"].drop_nulls().unique()}
     peaks = {
@@ -50,14 +53,13 @@ def mfu_table(cells: pl.DataFrame, counted: pl.DataFrame) -> pl.DataFrame:
             )
         )
     )
-    per_work = pl.col("flops_per_work") / (pl.col("gpus") * pl.col("peak_tflops") * TERA)
-    usable = reason.is_null()
-    return shaped(
-        rows.with_columns(
-            note=reason,
-            mfu=pl.when(usable).then(pl.col("throughput_per_s") * per_work),
-            mfu_low=pl.when(usable).then(pl.col("throughput_low") * per_work),
-            mfu_high=pl.when(usable).then(pl.col("throughput_high") * per_work),
-        ),
-        MFU,
-    )
+    needed = pl.col("flops_per_work") / (pl.col("gpus") * TERA)
+    per_work = {
+        "mfu": pl.when(reason.is_null()).then(needed / pl.col("peak_tflops")),
+        "roof_utilisation": pl.when(pl.col("roof_tflops") > 0).then(needed / pl.col("roof_tflops")),
+    }
+    throughput = {"": "throughput_per_s", "_low": "throughput_low", "_high": "throughput_high"}
+    found = {
+        f"{name}{end}": pl.col(column) * share for name, share in per_work.items() for end, column in throughput.items()
+    }
+    return shaped(rows.with_columns(note=reason, **found), MFU)

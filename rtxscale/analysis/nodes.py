@@ -56,5 +56,6 @@ def _with_within(rows: pl.DataFrame, efficiency: pl.DataFrame) -> pl.DataFrame:
     one = known.select("curve", pl.col("cell_id").alias("node_cell_id"), *names).rename(names)
     rows = rows.join(one, on=["curve", "node_cell_id"], how="left", maintain_order="left")
     rows = rows.join(known.select(*key, "efficiency"), on=key, how="left", maintain_order="left")
+    rows = rows.with_columns(visits=pl.min_horizontal("visits", "node_visits"))
     note = pl.when(pl.col("across_low").is_null()).then(pl.lit(NEEDS_VISITS))
     return rows.with_columns(note=note)

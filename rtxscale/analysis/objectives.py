@@ -55,6 +55,7 @@ def _renamed(best: pl.DataFrame, objective: str, unit: str) -> pl.DataFrame:
         pl.col("throughput_per_s").alias("value"),
         pl.lit(unit).alias("unit"),
         pl.col("default_throughput_per_s").alias("default_value"),
+        "visits",
         "gain",
         "gain_low",
         "gain_high",

@@ -13,11 +13,12 @@ import polars as pl
 
 from rtxscale.analysis.bandwidth import of_trials
 from rtxscale.analysis.cells import CellTable, slot_spread, uneven_slots
-from rtxscale.analysis.conclusions import DRIFTING, NEEDS_SENTINELS
+from rtxscale.analysis.conclusions import too_few
 from rtxscale.analysis.counted import not_counted
+from rtxscale.analysis.drift_remarks import drift_remarks
 from rtxscale.analysis.effects import compared_cells
 from rtxscale.analysis.efficiency import ABOVE_ONE, SUPERLINEAR
-from rtxscale.analysis.headline import more_visits
+from rtxscale.analysis.headline import more_visits, too_wide
 from rtxscale.analysis.settings import SIZE_AXES
 from rtxscale.results.outcomes import Outcome
 
@@ -53,6 +54,7 @@ def remarks(evidence: Evidence) -> tuple[str, ...]:
     makers = (
         _not_counted,
         _invariant,
+        _unreadable,
         _without_base,
         _suspicious,
         _drift,
@@ -96,8 +98,24 @@ def _invariant(evidence: Evidence) -> Iterator[str]:
         )
 
 
+def _unreadable(evidence: Evidence) -> Iterator[str]:
+    """Cells whose settings an older or a newer rtxscale did not write, or not so that they can be read."""
+    unknown = evidence.cells.frame.filter(pl.col("cell_id").is_in(_without_settings(evidence.cells)))
+    if unknown.height:
+        yield (
+            f"The settings of {_some(unknown['label'])} cannot be read from the column cell_json, so they are compared "
+            "with nothing: no efficiency, effect or gain. Show the run with the rtxscale that measured it, or measure "
+            "it again."
+        )
+
+
+def _without_settings(cells: CellTable) -> list[str]:
+    return [cell_id for cell_id, settings in cells.settings.items() if not settings.flat]
+
+
 def _without_base(evidence: Evidence) -> Iterator[str]:
-    cells = evidence.cells.frame.filter(pl.col("throughput_per_s").is_not_null())
+    readable = ~pl.col("cell_id").is_in(_without_settings(evidence.cells))
+    cells = evidence.cells.frame.filter(pl.col("throughput_per_s").is_not_null() & readable)
     used = pl.concat([evidence.efficiency["cell_id"], evidence.efficiency["base_cell_id"]])
     left = cells.filter(~pl.col("cell_id").is_in(used.implode()))
     one = _worker(evidence)
@@ -132,42 +150,7 @@ def _suspicious(evidence: Evidence) -> Iterator[str]:
 
 
 def _drift(evidence: Evidence) -> Iterator[str]:
-    """Which sessions drift, the one with the largest spread first, and of which that is not known."""
-    drift = evidence.drift
-    drifting = drift.filter(pl.col("verdict") == DRIFTING).sort("spread", descending=True, maintain_order=True)
-    if drifting.height:
-        named = [_drifted(row) for row in drifting.head(SHOWN).iter_rows(named=True)]
-        named += [f"{drifting.height - SHOWN} more"] * (drifting.height > SHOWN)
-        yield (
-            f"{drift_words(drift)}: {'; '.join(named)}. Their trials are flagged and count; "
-            "differences between cells of about this size may be the machine's."
-        )
-    unknown = drift.filter(pl.col("verdict") == NEEDS_SENTINELS)
-    if unknown.height:
-        yield (
-            f"The drift of {unknown.height} session{'s' * (unknown.height > 1)} is not known: fewer than 2 sentinels "
-            f"count in {_some(unknown['session_id'])}."
-        )
-
-
-def drift_words(drift: pl.DataFrame) -> str:
-    """How many sessions drift, of those that can tell: the same count wherever it is said."""
-    known = drift.filter(pl.col("spread").is_not_null()).height
-    drifting = drift.filter(pl.col("verdict") == DRIFTING).height
-    return (
-        f"{drifting or 'None'} of {known} session{'s' * (known != 1)} with two or more sentinels "
-        f"{'drifts' if drifting == 1 else 'drift'} by more than the threshold"
-    )
-
-
-def _drifted(row: Mapping[str, Any]) -> str:
-    """A session's drift in words."""
-    minutes = row["minutes"]
-    length = "" if minutes is None else f" over {minutes:.3g} min" if minutes >= 1 else f" over {60 * minutes:.2g} s"
-    return (
-        f"{row['session_id']} by {100 * row['drift']:+.1f} %{length} (spread {100 * row['spread']:.1f} %, threshold "
-        f"{100 * row['threshold']:g} %)"
-    )
+    yield from drift_remarks(evidence.drift)
 
 
 def _one_visit(evidence: Evidence) -> Iterator[str]:
@@ -282,15 +265,25 @@ def _profile(evidence: Evidence) -> Iterator[str]:
         yield "Measured with the quick profile: not publishable."
 
 
-def _rate(cell: dict[str, object]) -> str:
+def _rate(cell: dict[str, Any]) -> str:
     """A cell's throughput in words, with its interval."""
     low, high = cell["throughput_low"], cell["throughput_high"]
-    bounds = f" ({low:.4g}-{high:.4g})" if low is not None and high is not None else ""
-    visits = cell["visits"]
-    return (
-        f"{cell['label']}: {cell['throughput_per_s']:.5g}{bounds} {cell['work_unit'] or 'unit'}s/s over {visits} "
-        f"visit{'' if visits == 1 else 's'}"
-    )
+    unit, visits = f"{cell['work_unit'] or 'unit'}s/s", cell["visits"]
+    rate = f"{_digits(cell['throughput_per_s'])} {unit}"
+    if too_wide(low, high):
+        rate += f" ({too_few(visits)})"
+    elif low is not None and high is not None:
+        rate = f"{_digits(cell['throughput_per_s'])} ({_digits(low)}-{_digits(high)}) {unit}"
+    return f"{cell['label']}: {rate} over {visits} visit{'' if visits == 1 else 's'}"
+
+
+def _digits(value: float) -> str:
+    """A throughput with five digits, or all before the point.
+
+    >>> _digits(123456.7), _digits(83.97214)
+    ('123,457', '83.972')
+    """
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.5g}"
 
 
 def _worker(evidence: Evidence) -> str:

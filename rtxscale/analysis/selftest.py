@@ -17,6 +17,7 @@ import polars as pl
 from rtxscale.analysis.cells import Replicates, replicates
 from rtxscale.analysis.counted import counted_trials, of_stage, settled_trials
 from rtxscale.analysis.frames import moments
+from rtxscale.analysis.headline import too_wide
 from rtxscale.analysis.pairs import paired_moments
 from rtxscale.analysis.settings import Settings, read_settings
 from rtxscale.stats.compare import ratio_test
@@ -121,6 +122,16 @@ def arm_pairs(settings: Mapping[str, Settings]) -> pl.DataFrame:
 def is_delayed(settings: Settings) -> bool:
     """Whether the cell has a planted delay."""
     return f"{PLANTED}delay_ms" in settings.flat
+
+
+def bounds(low: Any, high: Any) -> tuple[float | None, float | None]:
+    """Bounds of a ratio for JSON: None where there are none, or where they say nothing.
+
+    >>> bounds(0.99, 1.01), bounds(1e-9, 1e9), bounds(float("nan"), float("nan"))
+    ((0.99, 1.01), (None, None), (None, None))
+    """
+    found = known(low), known(high)
+    return (None, None) if too_wide(*found) else found
 
 
 def known(value: Any) -> float | None:

@@ -10,9 +10,10 @@ from typing import Any
 
 import polars as pl
 
+from rtxscale.analysis.conclusions import too_few
 from rtxscale.analysis.frames import moments
 from rtxscale.analysis.pairs import paired_moments
-from rtxscale.analysis.selftest import FAILED, INCONCLUSIVE, PASSED, Check, Evidence, is_delayed, known
+from rtxscale.analysis.selftest import FAILED, INCONCLUSIVE, PASSED, Check, Evidence, bounds, is_delayed, known
 from rtxscale.analysis.settings import Settings
 from rtxscale.stats.compare import equivalence_paired, ratio_test
 from rtxscale.stats.intervals import CONFIDENCE
@@ -80,8 +81,7 @@ def _equality(name: str, what: str, pairs: pl.DataFrame, evidence: Evidence) -> 
             "cells": question,
             "visits": visits,
             "ratio": known(ratio),
-            "low": known(low),
-            "high": known(high),
+            **dict(zip(("low", "high"), bounds(low, high), strict=True)),
             "p_value": known(p_value),
             "verdict": word,
         }
@@ -106,5 +106,6 @@ def _verdict(words: Sequence[str]) -> str:
 
 def _sentence(row: Mapping[str, Any]) -> str:
     if row["low"] is None:
-        return f"{row['cells']} {row['ratio']:.4f}, without an interval"
+        few = too_few(row["visits"]) if row["visits"] > 1 else "without an interval"
+        return f"{row['cells']} {row['ratio']:.4f}, {few}"
     return f"{row['cells']} {row['ratio']:.4f} ({row['low']:.4f}-{row['high']:.4f}) {row['verdict']}"

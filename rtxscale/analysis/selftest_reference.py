@@ -11,6 +11,7 @@ from typing import Any
 import polars as pl
 
 from rtxscale.analysis.bandwidth import right_rows
+from rtxscale.analysis.flags import LEAST_UPDATES, is_coarse
 from rtxscale.analysis.selftest import (
     FAILED,
     INCONCLUSIVE,
@@ -19,6 +20,7 @@ from rtxscale.analysis.selftest import (
     REPORTED,
     Check,
     Evidence,
+    bounds,
     known,
 )
 from rtxscale.stats.intervals import geometric_mean_interval, log_moments, ratio_interval
@@ -69,6 +71,7 @@ def _size_row(size_bytes: int, ours: Sequence[float], theirs: Sequence[float]) -
     interval = ratio_interval(numerator, denominator)
     ratio, high = float(interval.estimate), known(interval.high)
     below = FAILED if high is None or high < BAR else INCONCLUSIVE
+    low, high = bounds(interval.low, interval.high)
     return {
         "size_bytes": size_bytes,
         "busbw_gb_s": float(geometric_mean_interval(numerator).estimate),
@@ -76,7 +79,7 @@ def _size_row(size_bytes: int, ours: Sequence[float], theirs: Sequence[float]) -
         "visits": len(ours),
         "runs": len(theirs),
         "ratio": ratio,
-        "low": known(interval.low),
+        "low": low,
         "high": high,
         "verdict": PASSED if ratio >= BAR else below,
     }
@@ -94,14 +97,17 @@ def check_energy(evidence: Evidence) -> Check:
         return Check(name="energy", verdict=NOT_RUN, said=said)
     sessions = windows.group_by("session_id", maintain_order=True).agg(pl.col("log").mean().exp())
     interval = geometric_mean_interval(log_moments(sessions["log"].to_numpy()))
+    low, high = bounds(interval.low, interval.high)
+    coarse = windows.filter(is_coarse()).height
     largest = float(windows["log"].abs().max() or 0.0)  # type: ignore[arg-type]  # a float column
     row = {
         "windows": windows.height,
         "sessions": sessions.height,
         "difference": float(interval.estimate) - 1,
-        "low": None if known(interval.low) is None else float(interval.low) - 1,
-        "high": None if known(interval.high) is None else float(interval.high) - 1,
+        "low": None if low is None else low - 1,
+        "high": None if high is None else high - 1,
         "largest": largest,
+        "coarse": coarse,
         "window_s": known(windows["window_s"].mean() or 0.0),
     }
     within = "" if row["low"] is None else f" ({row['low']:+.2%} to {row['high']:+.2%})"
@@ -109,4 +115,7 @@ def check_energy(evidence: Evidence) -> Check:
         f"integrated power is {row['difference']:+.2%}{within} off the energy counter over {windows.height} windows of "
         f"{row['window_s']:.2g} s; the largest single difference is {largest:.2%}"
     )
+    if coarse:
+        few = f"in {coarse} of them the counter made fewer than {LEAST_UPDATES:.0f} steps"
+        said += f"; {few}: `rtxscale record FILE --seconds 60` compares a minute"
     return Check(name="energy", verdict=REPORTED, said=said, rows=(row,))

@@ -37,6 +37,7 @@ EFFICIENCY: dict[str, pl.DataType] = {
     "gpus": pl.Int64(),
     "base_gpus": pl.Int64(),
     "base_cell_id": pl.String(),
+    "visits": pl.Int64(),  # of the cell or of its base, whichever has fewer
     "throughput_per_s": pl.Float64(),
     "throughput_low": pl.Float64(),
     "throughput_high": pl.Float64(),
@@ -86,10 +87,15 @@ MFU: dict[str, pl.DataType] = {
     "precision": pl.String(),
     "flops_per_work": pl.Float64(),  # FLOP, without recomputation
     "peak_tflops": pl.Float64(),  # documented dense peak of one card with fp32 accumulation
+    "roof_tflops": pl.Float64(),  # matrix products on one card, as measured in the sessions; can exceed the peak
     "mfu": pl.Float64(),
     "mfu_low": pl.Float64(),
     "mfu_high": pl.Float64(),
-    "note": pl.String(),  # why there is none
+    "roof_utilisation": pl.Float64(),  # against the measured roof, in the trial's own precision
+    "roof_utilisation_low": pl.Float64(),
+    "roof_utilisation_high": pl.Float64(),
+    "visits": pl.Int64(),
+    "note": pl.String(),  # why there is no MFU
     "source": pl.String(),  # of the peak
 }
 
@@ -118,6 +124,7 @@ BEST: dict[str, pl.DataType] = {
     "label": pl.String(),
     "throughput_per_s": pl.Float64(),
     "default_throughput_per_s": pl.Float64(),
+    "visits": pl.Int64(),  # that have both; null for the default itself
     "gain": pl.Float64(),  # selected, not confirmed: best / default - 1, over the visits that have both
     "gain_low": pl.Float64(),
     "gain_high": pl.Float64(),
@@ -181,6 +188,7 @@ OBJECTIVES: dict[str, pl.DataType] = {
     "value": pl.Float64(),
     "unit": pl.String(),  # such as images/s, images/J or images/EUR
     "default_value": pl.Float64(),
+    "visits": pl.Int64(),
     "gain": pl.Float64(),  # selected, not confirmed
     "gain_low": pl.Float64(),
     "gain_high": pl.Float64(),
@@ -194,7 +202,8 @@ COST: dict[str, pl.DataType] = {
     "is_default": pl.Boolean(),
     "unit": pl.String(),  # of work: image, token
     "throughput_per_s": pl.Float64(),
-    "power_w": pl.Float64(),  # of the used GPUs together
+    "visits": pl.Int64(),
+    "power_w": pl.Float64(),  # of the used GPUs together, as sampled
     "energy_per_work_j": pl.Float64(),  # J per unit of work, GPU-only, geometric mean over visits
     "energy_per_work_low": pl.Float64(),
     "energy_per_work_high": pl.Float64(),
@@ -217,6 +226,7 @@ BANDWIDTH: dict[str, pl.DataType] = {
     "operation": pl.String(),
     "size_bytes": pl.Int64(),
     "trials": pl.Int64(),
+    "visits": pl.Int64(),
     "time_p50_s": pl.Float64(),
     "algbw_gb_s": pl.Float64(),
     "busbw_gb_s": pl.Float64(),
@@ -252,6 +262,7 @@ NODES: dict[str, pl.DataType] = {
     "nodes": pl.Int64(),
     "gpus_per_node": pl.Int64(),
     "node_cell_id": pl.String(),  # the cell on one node with as many GPUs as each node here
+    "visits": pl.Int64(),  # of the cell or of that one, whichever has fewer
     "efficiency": pl.Float64(),  # of all GPUs over one GPU: within times across
     "within": pl.Float64(),  # of one node's GPUs over one GPU
     "within_low": pl.Float64(),

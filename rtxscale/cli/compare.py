@@ -52,11 +52,13 @@ def compare(
 
 def as_data(found: Comparison) -> dict[str, Any]:
     """The comparison as JSON data; what is not known is null."""
+    from rtxscale.report.bounds import told_bounds
+
     return {
         "a": found.run_a,
         "b": found.run_b,
         "summary": found.sentence(),
-        "cells": found.cells.to_dicts(),
+        "cells": told_bounds(found.cells).to_dicts(),
         "differences": found.differences.to_dicts(),
     }
 

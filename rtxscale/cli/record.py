@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -47,9 +48,9 @@ def record(
         raise BadInput(f"FILE: found no directory {file.absolute().parent}; expected one: create it first")
     code: list[int] = []
     recorded = sample(open_probe(), _waiting(command or [], seconds, code), period_s=period)
-    samples = pseudonymous(recorded)[0] if pseudonyms else recorded.samples
+    samples, names = pseudonymous(recorded) if pseudonyms else (recorded.samples, {})
     write_trace(samples, file)
-    for line in lines(recorded):
+    for line in lines(recorded, names):
         typer.echo(printable(line))
     typer.echo(str(file.absolute()))
     raise typer.Exit(1 if any(code) else 0)
@@ -79,8 +80,8 @@ def _waiting(command: list[str], seconds: float | None, code: list[int]) -> Call
     return wait
 
 
-def lines(recorded: Recorded) -> Iterator[str]:
-    """What was recorded, in words: sampling, the fields, and each GPU's totals."""
+def lines(recorded: Recorded, names: Mapping[str, str]) -> Iterator[str]:
+    """What was recorded, in words: sampling, the fields, and each GPU's totals; GPUs by their `names`, if they have."""
     from rtxscale.telemetry.recorder import fields_seen, totals
 
     samples = recorded.samples
@@ -90,7 +91,7 @@ def lines(recorded: Recorded) -> Iterator[str]:
     yield f"fields with values: {', '.join(fields_seen(samples)) or 'none'}"
     found = totals(recorded)
     for one in found:
-        yield in_words(one)
+        yield in_words(replace(one, uuid=names.get(one.uuid, one.uuid)))
         if one.absent:
             yield f"  not given: {'; '.join(f'{name}: {reason}' for name, reason in one.absent)}"
     if not found:
@@ -102,13 +103,24 @@ def in_words(one: GpuTotals) -> str:
     counter, integral = one.energy_counter_j, one.energy_integral_j
     energy = "energy unknown"
     if counter is not None and integral:
-        energy = f"{counter:.0f} J by counter, {integral:.0f} J by integral, ratio {counter / integral:.4f}"
+        energy = f"{counter:.0f} J by counter, {integral:.0f} J by integral, ratio {_ratio(one, counter / integral)}"
     elif counter is not None or integral is not None:
         energy = f"{counter if counter is not None else integral:.0f} J"
     return (
         f"{one.uuid} ({one.name}): {_or_unknown(one.power_mean_w)} W mean, {_or_unknown(one.power_max_w)} W most, "
         f"{energy}, {_or_unknown(one.temperature_max_c)} degC most, "
         f"slowed down in {'unknown' if one.slowdown_share is None else f'{one.slowdown_share:.1%}'} of samples"
+    )
+
+
+def _ratio(one: GpuTotals, whole: float) -> str:
+    """The ratio of both energies with its interval, where the trace is long enough for one."""
+    found = one.energy_ratio
+    if found is None:
+        return f"{whole:.4f} (an interval needs 4 s)"
+    return (
+        f"{found.ratio:.4f} ({found.low:.4f}-{found.high:.4f} over {found.blocks} blocks of {found.block_s:.2g} s, "
+        f"95 %; {whole:.4f} in all)"
     )
 
 

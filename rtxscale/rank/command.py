@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from rtxscale.nccl.knobs import DEBUG_ENVIRONMENT, Knobs, process_environment
 from rtxscale.spec.cell import Cell, Trial
+from rtxscale.spec.workload import names_files
 from rtxscale.workloads.script_file import DIRECTORY_VARIABLE
 
 # The host's own name need not resolve; ranks of one machine meet on the loopback.
@@ -21,10 +22,9 @@ STANDALONE = ("--standalone", "--local-addr", "127.0.0.1")
 def rank_environment(cell: Cell, device: str, directory: str = "") -> dict[str, str]:
     """Variables that a rank process of this cell must start with; CPU ranks see no GPU.
 
-    `directory` is the sweep file's: paths of scripts and data are relative to it.
+    `directory` is the sweep file's: paths of scripts, data and models are relative to it.
     """
-    named = cell.workload.kind == "script" or bool(getattr(cell.workload, "data_path", ""))
-    place = {DIRECTORY_VARIABLE: directory} if named and directory else {}
+    place = {DIRECTORY_VARIABLE: directory} if names_files(cell.workload) and directory else {}
     if device != "cuda":
         return {"CUDA_VISIBLE_DEVICES": "", **place}
     return {

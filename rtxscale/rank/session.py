@@ -23,7 +23,11 @@ CPU_INFO = Path("/proc/cpuinfo")
 
 @dataclass(kw_only=True)
 class Session:
-    """One rank's standing equipment. `soaked`: workload and precision -> seconds of soak they have had, as asked."""
+    """One rank's standing equipment.
+
+    `soaked`: workload and precision -> seconds of soak they have had, as asked. `roofs`: precision -> TFLOP/s of matrix
+    products on this rank's GPU, None where it had no room for them.
+    """
 
     place: Place
     device: torch.device
@@ -31,6 +35,7 @@ class Session:
     log: NcclLog | None
     kept: dict[str, Any] = field(default_factory=dict)
     soaked: dict[tuple[str, ...], float] = field(default_factory=dict)
+    roofs: dict[str, float | None] = field(default_factory=dict)
     vitals: Vitals = field(default_factory=Vitals)
 
     @property

@@ -16,7 +16,6 @@ import torch
 import torch.distributed as dist
 
 from rtxscale.models.flops import training_flops_per_token
-from rtxscale.models.shapes import SIZES
 from rtxscale.nccl.attest import Attested
 from rtxscale.rank import rows
 from rtxscale.rank.apart import Arm, no_sync_arm
@@ -24,6 +23,7 @@ from rtxscale.rank.channel import Order, RankReport
 from rtxscale.rank.communicator import communicator, knobs_of
 from rtxscale.rank.evidence import attest_buckets, attest_nccl, refuted
 from rtxscale.rank.logs import logs_table, nccl_lines
+from rtxscale.rank.roof import with_roof
 from rtxscale.rank.session import Session
 from rtxscale.rank.target import seed_of, train_to_target
 from rtxscale.rank.warmup import Stepper, WarmUp, first_step, soak, warm_up, window_steps
@@ -31,9 +31,11 @@ from rtxscale.results.outcomes import Outcome
 from rtxscale.spec.cell import Cell
 from rtxscale.spec.workload import CollectivesWorkload, LanguageWorkload
 from rtxscale.stats.steady import steepest
-from rtxscale.workloads.collectives import Request, Timing, time_collectives
+from rtxscale.workloads.collectives import Request, Timing
 from rtxscale.workloads.delay import with_delay
+from rtxscale.workloads.model_files import shape_of
 from rtxscale.workloads.protocol import Context, Running, work_of_latest
+from rtxscale.workloads.raw_collectives import request_of, time_request
 from rtxscale.workloads.registry import IMPLEMENTATIONS
 from rtxscale.workloads.updates import skipped_steps
 
@@ -69,6 +71,7 @@ def run_trial(order: Order, session: Session) -> RankReport:
             session.control.exchange(None)
             built_s = time.perf_counter() - started
             report = _measure(order, session, context, with_delay(running, cell.planted, context), built_s)
+        report = with_roof(report, session, None if flops_per_work(cell) is None else cell.workload.precision)
         return _to_target(order, session, context, report)
 
 
@@ -203,7 +206,7 @@ def _collectives(cell: Cell, context: Context) -> tuple[list[Timing], float | No
     if request is None or context.group is None:
         return [], None
     start = time.perf_counter()
-    return time_collectives(request, context), time.perf_counter() - start
+    return time_request(request, context), time.perf_counter() - start
 
 
 def _arm(order: Order, stepper: Stepper, window: Window | None) -> Arm | None:
@@ -218,7 +221,7 @@ def collectives_of(cell: Cell) -> Request | None:
     """What the cell wants timed: its workload if that is collectives, else its probe, in the gradients' fp32."""
     workload = cell.workload
     if isinstance(workload, CollectivesWorkload):
-        return Request(operations=workload.operations, sizes_mib=workload.sizes_mib, dtype=workload.precision)
+        return request_of(workload, _bucket_mib(cell))
     if cell.collectives is None:
         return None
     return Request(operations=cell.collectives.operations, sizes_mib=cell.collectives.sizes_mib)
@@ -249,9 +252,10 @@ def conclude(warm: WarmUp, timings: list[Timing], refutation: str) -> tuple[Outc
 def flops_per_work(cell: Cell) -> float | None:
     """Model FLOPs of one unit of work; None where they are not known, as of timm's models."""
     workload = cell.workload
-    if not isinstance(workload, LanguageWorkload):
+    shape = shape_of(workload) if isinstance(workload, LanguageWorkload) else None
+    if shape is None or not isinstance(workload, LanguageWorkload):
         return None
-    return training_flops_per_token(SIZES[workload.size], workload.context, workload.adapter)
+    return training_flops_per_token(shape, workload.context, workload.adapter)
 
 
 def _warm_up_facts(warm: WarmUp) -> dict[str, Any]:

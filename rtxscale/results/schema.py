@@ -119,6 +119,7 @@ TRIALS = (
     Column("work", "float", "samples", "work of all ranks in the window", "rank", "sum"),
     Column("work_unit", "str", "", "image, token, sample", "rank"),
     Column("flops_per_work", "float", "FLOP", "model FLOPs of a unit of work, without recomputation", "rank"),
+    Column("roof_tflops", "float", "TFLOP/s", "matrix products on each GPU, measured in the session", "rank", "mean"),
     Column("throughput_per_s", "float", "work/s", "work / window_s", "rank", "mean"),
     Column("step_time_mean_s", "float", "s", "mean step time over ranks and steps of the window", "rank", "mean"),
     Column("step_time_p50_s", "float", "s", "median step time", "rank", "mean"),

@@ -142,7 +142,7 @@ def _fit_law(scale: ArrayLike, throughputs: ArrayLike, parameters: int, least: i
     workers, speeds = _points(scale, throughputs)
     sizes = np.unique(workers).size
     if sizes < least:
-        return Refusal(words=_too_few(least, sizes, "GPU counts"))
+        return Refusal(words=_too_few(least, sizes, "worker counts"))
     terms = [np.ones_like(workers), workers - 1, workers * (workers - 1)][:parameters]
     estimate, covariance, scatter = _relative_least_squares(np.column_stack(terms), workers / speeds)
     if not estimate[0] > 0:

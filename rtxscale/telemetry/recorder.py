@@ -7,18 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from rtxscale.stats.intervals import geometric_mean_interval, log_moments
 from rtxscale.telemetry.fields import FIELDS, Device
 from rtxscale.telemetry.probe import Probe
 from rtxscale.telemetry.sampler import Sampler
-from rtxscale.telemetry.window import SLOWDOWNS, counter_energy_j, integral_energy_j
+from rtxscale.telemetry.window import SLOWDOWNS, Series, counter_energy_j, integral_energy_j
 
 SLOW_PERIOD_S = 1.0
+BLOCKS, LEAST_BLOCK_S = 10, 2.0
+"""A trace is cut into so many blocks at most, none shorter than this, to see how sure its ratio of energies is."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +37,17 @@ class Recorded:
 
 
 @dataclass(frozen=True, kw_only=True)
+class EnergyRatio:
+    """Energy by counter over energy by integral: mean of the blocks of one trace with its 95 % interval."""
+
+    ratio: float
+    low: float
+    high: float
+    blocks: int
+    block_s: float
+
+
+@dataclass(frozen=True, kw_only=True)
 class GpuTotals:
     """What one GPU did over the whole trace; None where it was not told. Energy in J by counter and by integral."""
 
@@ -43,6 +58,7 @@ class GpuTotals:
     power_max_w: float | None
     energy_counter_j: float | None
     energy_integral_j: float | None
+    energy_ratio: EnergyRatio | None
     temperature_max_c: float | None
     slowdown_share: float | None
     absent: tuple[tuple[str, str], ...]
@@ -91,9 +107,30 @@ def fields_seen(samples: pa.Table) -> tuple[str, ...]:
     return tuple(field.name for field in FIELDS if samples[field.name].null_count < samples.num_rows)
 
 
+def energy_ratio(energies: Series, powers: Series) -> EnergyRatio | None:
+    """How a GPU's energy counter compares with its power samples, block by block over the whole trace.
+
+    Student's t on the logarithms of the blocks' ratios; None with fewer than two blocks that have both. It says how
+    sure the ratio is in this trace. Both come from one sensor: agreement shows that sampling is right, not the sensor.
+    """
+    if not powers:
+        return None
+    start_ns, end_ns = powers[0][0], powers[-1][0]
+    blocks = min(BLOCKS, int((end_ns - start_ns) / 1e9 / LEAST_BLOCK_S))
+    edges = [start_ns + (end_ns - start_ns) * place // blocks for place in range(blocks + 1)] if blocks else []
+    both = [(counter_energy_j(energies, *span), integral_energy_j(powers, *span)) for span in pairwise(edges)]
+    ratios = [counter / integral for counter, integral in both if counter and integral]
+    if len(ratios) < 2:
+        return None
+    found = geometric_mean_interval(log_moments(ratios))
+    ratio, low, high = (float(value) for value in (found.estimate, found.low, found.high))
+    block_s = (end_ns - start_ns) / 1e9 / blocks
+    return EnergyRatio(ratio=ratio, low=low, high=high, blocks=len(ratios), block_s=block_s)
+
+
 def _totals(samples: pa.Table, device: Device) -> GpuTotals:
     rows = samples.filter(pc.equal(samples["uuid"], device.uuid)).to_pylist()
-    powers = _series(rows, "power_w")
+    powers, energies = _series(rows, "power_w"), _series(rows, "energy_j")
     span = (powers[0][0], powers[-1][0]) if powers else (0, 0)
     integral = integral_energy_j(powers, *span)
     reasons = [set(row["throttle_reasons"]) for row in rows if row["throttle_reasons"] is not None]
@@ -103,8 +140,9 @@ def _totals(samples: pa.Table, device: Device) -> GpuTotals:
         samples=len(powers),
         power_mean_w=None if integral is None else integral * 1e9 / (span[1] - span[0]),
         power_max_w=max((power for _, power in powers), default=None),
-        energy_counter_j=counter_energy_j(_series(rows, "energy_j"), *span),
+        energy_counter_j=counter_energy_j(energies, *span),
         energy_integral_j=integral,
+        energy_ratio=energy_ratio(energies, powers),
         temperature_max_c=max((value for _, value in _series(rows, "temperature_c")), default=None),
         slowdown_share=sum(bool(SLOWDOWNS & active) for active in reasons) / len(reasons) if reasons else None,
         absent=device.absent,

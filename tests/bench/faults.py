@@ -3,8 +3,9 @@
 Starts a head node and a second, simulated node of its own, runs one tiny sweep after the other on them, and sends
 SIGKILL to driver, rank, telemetry actor, session and the second node's raylet in turn, at random moments (`--seed`).
 Every sweep is continued by the same command until it completes. Then nothing finished may be missing, doubled or half
-there, and no process may be left. Prints one JSON object; exit code 1 if a promise was broken. `--minutes` ends it
-after the sweep that is running. Not a test: a kill costs about ten seconds.
+there, and no process may be left; a cell whose workers happened to be killed twice in a row is given up, and counted.
+Prints one JSON object; exit code 1 if a promise was broken. `--minutes` ends it after the sweep that is running. Not a
+test: a kill costs about ten seconds.
 """
 
 import argparse
@@ -49,17 +50,20 @@ def under_fire(head, home, options):
     from campaign import Campaign
 
     dice, began = random.Random(options.seed), time.monotonic()  # noqa: S311 - not for secrets
-    kills, wrong, sweeps = Counter(), [], 0
+    kills, wrong, given_up, sweeps, calls = Counter(), [], [], 0, 0
     while sum(kills.values()) < options.kills and time.monotonic() - began < 60 * options.minutes:
         wanted = min(KILLS_PER_SWEEP, options.kills - sum(kills.values()))
         campaign = Campaign(head, home, dice, wanted, tuple(options.targets)).run(f"shot-{sweeps}")
         kills, wrong, sweeps = kills + campaign.kills, wrong + campaign.wrong, sweeps + 1
+        given_up, calls = given_up + campaign.given_up, calls + len(campaign.calls)
         print(f"{sweeps} sweeps, {sum(kills.values())} kills, {len(wrong)} wrong", file=sys.stderr, flush=True)
     return {
         "seed": options.seed,
         "sweeps": sweeps,
         "kills": dict(kills),
         "total": sum(kills.values()),
+        "calls": calls,
+        "given_up": given_up,
         "wrong": wrong,
         "minutes": round((time.monotonic() - began) / 60, 1),
     }

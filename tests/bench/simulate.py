@@ -40,6 +40,7 @@ from rtxscale.analysis.conclusions import Conclusions
 from rtxscale.results.read import Run
 
 LOOK_S = 0.5
+NODES_S = 600
 MIB = 2**20
 ENDS = 500
 """Trials at each end of the run whose cost is compared: does it grow?"""
@@ -135,7 +136,7 @@ def raylets(nodes: int) -> Iterator[list[str]]:
     try:
         for _ in range(nodes - 1):
             cluster.add_node(num_cpus=1)
-        cluster.wait_for_nodes(timeout=120)
+        cluster.wait_for_nodes(timeout=NODES_S)
         yield ["--address", cluster.address]
     finally:
         cluster.shutdown()
@@ -211,8 +212,12 @@ def bench(name: str, root: Path, limit_minutes: float | None, nodes: int) -> int
     sweep = root / f"{name}.yaml"
     sweep.write_text(part.text(f"simulate-{name}"))
     limit = [] if limit_minutes is None else ["--limit-minutes", str(limit_minutes)]
-    with raylets(nodes if name == "raylets" else 0) as address:
+    nodes = nodes if name == "raylets" else 0
+    began = time.monotonic()
+    with raylets(nodes) as address:
+        start_s = time.monotonic() - began
         swept = watched(["sweep", str(sweep), "--results", str(root), "--no-report", *limit, *address], log)
+        cluster_mib = sum(one.memory_info().rss for one in psutil.Process().children(recursive=True)) / MIB
     run_dir = max((path.parent for path in root.glob("*/run.json")), key=lambda path: path.stat().st_mtime)
     rows = Run.open(run_dir).frame("trials").select(pl.len()).collect().item()
     said: dict[str, Any] = {
@@ -220,7 +225,7 @@ def bench(name: str, root: Path, limit_minutes: float | None, nodes: int) -> int
         "date": datetime.now(UTC).isoformat(timespec="minutes"),
         "versions": {one: version(one) for one in ("ray", "pyarrow", "polars")} | {"python": platform.python_version()},
         "host": f"{psutil.cpu_count()} CPUs, load {psutil.getloadavg()[0]:.1f}",
-        "raylets": nodes or 1,
+        "raylets": {"nodes": nodes, "start_s": round(start_s), "mib": round(cluster_mib)} if nodes else 1,
         "trials": rows,
         "sweep": {"wall_s": round(swept.wall_s), "driver_peak_mib": round(swept.peak_mib), "exit": swept.code},
     }

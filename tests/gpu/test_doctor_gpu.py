@@ -8,6 +8,9 @@ from statistics import median
 
 import pytest
 
+from rtxscale.stats.compare import independent_ratio
+from rtxscale.stats.intervals import log_moments
+
 MARGIN = 0.05
 MIB = 1024 * 1024
 SIZE, REPEATS, ROUNDS = 256 * MIB, 20, 5
@@ -68,7 +71,12 @@ def test_copies_arrive_right_at_a_believable_rate(examined):
 
 
 def measured_gb_s(copy, gpu):
-    """Median rate of copies of `SIZE` bytes back to back, by CUDA events in a stream of `gpu`, as nvbandwidth does."""
+    """Median of `plain_gb_s`."""
+    return median(plain_gb_s(copy, gpu))
+
+
+def plain_gb_s(copy, gpu):
+    """Rates of copies of `SIZE` bytes back to back, by CUDA events in a stream of `gpu`, as nvbandwidth does."""
     import torch
 
     rates = []
@@ -83,7 +91,16 @@ def measured_gb_s(copy, gpu):
             end.record()
             end.synchronize()
             rates.append(SIZE * REPEATS / start.elapsed_time(end) / 1e6)
-    return median(rates)
+    return rates
+
+
+def doctors_gb_s(gpu):
+    """Rates of pinned copies in and out as the doctor measures them, round after round in a process of its own."""
+    command = [sys.executable, "-m", "rtxscale.doctor.torch_process", json.dumps([["host", gpu]] * ROUNDS)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    found = [said["result"] for said in map(json.loads, done.stdout.splitlines()) if "result" in said]
+    assert len(found) == ROUNDS, done.stdout
+    return [[one[way] for one in found] for way in ("to_device_gb_s", "from_device_gb_s")]
 
 
 def used(examined):
@@ -99,21 +116,30 @@ def used(examined):
 
 
 def test_host_copies_are_as_fast_as_plain_ones(examined):
+    """Plain copies before and after the doctor's: the ratio of the means of the rounds, with Welch's interval."""
     import torch
 
     pinned = torch.ones(SIZE, dtype=torch.uint8).pin_memory()
-    found = {host["gpu"]: host for host in examined["transfers"]["hosts"]}
-    ratios = {}
+    reported = {host["gpu"]: host for host in examined["transfers"]["hosts"]}
     for device, place in enumerate(used(examined)):
         target = torch.empty(SIZE, dtype=torch.uint8, device=f"cuda:{device}")
-        there = measured_gb_s(lambda target=target: target.copy_(pinned, non_blocking=True), device)
-        back = measured_gb_s(lambda target=target: pinned.copy_(target, non_blocking=True), device)
-        ratios[place, "in"] = found[place]["to_device_gb_s"] / there
-        ratios[place, "out"] = found[place]["from_device_gb_s"] / back
-        del target
-    print(f"doctor over plain host copies: {ratios}")
-    for name, ratio in ratios.items():
-        assert ratio == pytest.approx(1, abs=MARGIN), name
+        copies = {
+            "to_device_gb_s": lambda target=target: target.copy_(pinned, non_blocking=True),
+            "from_device_gb_s": lambda target=target: pinned.copy_(target, non_blocking=True),
+        }
+        before = {way: plain_gb_s(copy, device) for way, copy in copies.items()}
+        doctors = dict(zip(copies, doctors_gb_s(device), strict=True))
+        for way, copy in copies.items():
+            plain = [*before[way], *plain_gb_s(copy, device)]
+            found = independent_ratio(log_moments(doctors[way]), log_moments(plain))
+            ratio, low, high = (float(value) for value in (found.ratio, found.low, found.high))
+            print(
+                f"GPU {place}, {way}: doctor {reported[place][way]:.2f}, plain {median(plain):.2f}; ratio of the means "
+                f"{ratio:.4f} ({low:.4f}-{high:.4f}, {len(doctors[way])} and {len(plain)} rounds)"
+            )
+            assert ratio == pytest.approx(1, abs=MARGIN), (place, way)
+            assert reported[place][way] / median(plain) == pytest.approx(1, abs=MARGIN), (place, way)
+        del target, copies
 
 
 def test_copies_between_gpus_are_as_fast_as_plain_ones(linked):

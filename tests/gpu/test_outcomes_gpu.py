@@ -12,17 +12,17 @@ import torch
 from planted_gpu_faults import visitor
 from test_rank_gpu import MEASURE, attested, served
 
-from rtxscale.plan.feasibility import what_would_fit
+from rtxscale.plan.feasibility import MARGIN, largest_batch, training_of, what_would_fit
 from rtxscale.results.read import Run
 from rtxscale.run.occupancy import Owner, identify
 from rtxscale.spec.cell import Trial
+from rtxscale.spec.workload import VisionWorkload
 from rtxscale.telemetry.holders import GpuHolders
 
 pytestmark = pytest.mark.gpu
 WORLD = max(1, min(2, torch.cuda.device_count()))
 """Two GPUs where they are: then the other rank has to notice, too."""
 SCRIPT = Path(__file__).with_name("planted_gpu_faults.py")
-HUGE = 60_000
 SWEEP = """\
 name: gpu-faults
 question: How does each trial end?
@@ -41,14 +41,21 @@ hardware: {{device: cuda, min_gpus: {world}}}
 """
 
 
+def huge_batch():
+    """Images that do not fit, but by so little that the plan tries them."""
+    room = 0.97 * MARGIN * torch.cuda.get_device_properties(0).total_memory
+    return largest_batch(training_of(VisionWorkload(kind="vision", model="resnet50"), WORLD), room, 1_000_000)
+
+
 def sweep_text(*arms):
     """A sweep with these faults; only `oom` has the huge batch."""
-    batches = [64, HUGE] if "oom" in arms else [64]
+    huge = huge_batch()
+    batches = [64, huge] if "oom" in arms else [64]
     excluded = [
         f"{{planted.arm: {arm}, workload.batch_per_gpu: {batch}}}"
         for arm in arms
         for batch in batches
-        if (batch == HUGE) != (arm == "oom")
+        if (batch == huge) != (arm == "oom")
     ]
     return SWEEP.format(world=WORLD, arms=", ".join(arms), batches=batches, excluded=", ".join(excluded))
 
@@ -133,7 +140,7 @@ def test_out_of_memory_is_confirmed_and_says_what_would_fit(crowded):
 
 def test_what_would_fit_fits(crowded, tmp_path):
     batch = int(re.search(r"batch_per_gpu (\d+) would fit", crowded[0]["oom"][-1]["message"]).group(1))
-    assert 64 < batch < HUGE
+    assert 64 < batch < huge_batch()
     workload = {"kind": "vision", "model": "resnet50", "batch_per_gpu": batch, "global_batch": batch * WORLD}
     trial = Trial.model_validate({"cell": {"gpus": WORLD, "workload": workload, "measure": MEASURE}, "visit": 1})
     report, _ = served({"fits": trial}, tmp_path / "mailbox")["fits"]

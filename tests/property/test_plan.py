@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from rtxscale.devices.inventory import Gpu, Inventory, Node
 from rtxscale.errors import PlanError
 from rtxscale.plan.expand import make_plan
-from rtxscale.plan.rules import refusal, refusal_of_fields, site_of
+from rtxscale.plan.rules import refusal, refusal_of_fields
+from rtxscale.plan.site import site_of
 from rtxscale.spec.cell import Cell, Ddp, Nccl
 from rtxscale.spec.sweep import Sweep
 

@@ -35,7 +35,9 @@ def test_throughput_is_work_not_steps():
         for row in case("results_steps_per_s_trap.csv")
     ]
     right = EXPECTED["results_steps_per_s_trap.csv"]["weak_efficiency_4"]
-    assert efficiencies(concluded(rows)) == {1: 1.0, 4: pytest.approx(right)}
+    found = efficiencies(concluded(rows))
+    assert found == {1: 1.0, 4: pytest.approx(right)}
+    assert found[4] != pytest.approx(EXPECTED["results_steps_per_s_trap.csv"]["wrong_if_steps_used_as_throughput"])
 
 
 def test_weak_and_strong_share_a_row_but_not_a_base():

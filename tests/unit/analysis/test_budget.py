@@ -9,10 +9,11 @@ from made_steps import budget_cell, step_rows, steps_frame
 from made_trials import assert_sound, collectives_frame, made_cell, made_row, trials_frame
 from scipy import stats
 
-from rtxscale.analysis.budget import no_steps, no_sync_times
+from rtxscale.analysis.budget_steps import no_steps, no_sync_times
 from rtxscale.analysis.conclude import conclude_tables
 from rtxscale.results.read import polars_schema
 from rtxscale.results.schema import table
+from rtxscale.spec.cell import Cell
 
 AXES = {"gpus": [1, 2, 4]}
 ALONE_S, STEPS, SPREAD = 0.050, 200, 0.002
@@ -82,6 +83,56 @@ def test_what_is_planted_lands_in_its_part(gpus, planted, compute, stragglers, s
     assert changed["compute"] == pytest.approx(compute(gpus) * delay_s, abs=noise)
     assert changed["stragglers"] == pytest.approx(stragglers(gpus) * delay_s, abs=noise + plain_straggling)
     assert changed["synchronisation"] == pytest.approx(synchronisation(gpus) * delay_s, abs=noise)
+
+
+def with_loader(trials, steps, wait_s, *, alone_wait_s=0.0):
+    """The same cells once more on a loader's data: every step waits for it, also in the arm without synchronisation."""
+    waiting, slower = [], []
+    for row in trials:
+        wait = alone_wait_s if row["gpus"] == 1 else wait_s
+        cell = Cell.model_validate_json(row["cell_json"])
+        workload = cell.workload.model_copy(update={"data": "digits", "loader_workers": 2})
+        step_s = row["step_time_mean_s"] + wait
+        waiting.append(_trial(cell.model_copy(update={"workload": workload}), step_s, row["visit"], row["study"]))
+        arm = [one for one in steps if one["trial_id"] == row["trial_id"]]
+        named = {"trial_id": waiting[-1]["trial_id"]}
+        slower += [one | named | {"step_time_s": one["step_time_s"] + wait} for one in arm]
+    return waiting, slower
+
+
+@pytest.mark.parametrize("gpus", [2, 4])
+@pytest.mark.parametrize("alone_wait_s", [0.0, 0.005])
+def test_a_slow_loader_lands_in_input_alone(gpus, alone_wait_s):
+    wait_s = 0.012
+    trials, steps = simulated(gpus, slow_link_s=0.003)
+    resident = seconds(parts(trials, steps))
+    waiting, slower = with_loader(trials, steps, wait_s, alone_wait_s=alone_wait_s)
+    conclusions = concluded([*trials, *waiting], [*steps, *slower])
+    budgets = {key[0]: rows for key, rows in conclusions.budget.group_by("cell_id")}
+    assert set(budgets) == {trials[1]["cell_id"], waiting[1]["cell_id"]}
+    loaded = {row["part"]: row for row in budgets[waiting[1]["cell_id"]].iter_rows(named=True)}
+    assert loaded["input"]["seconds_per_step"] == pytest.approx(wait_s)
+    assert loaded["input"]["low"] < wait_s < loaded["input"]["high"]
+    assert loaded["input"]["note"] is None or "not" not in loaded["input"]["note"]
+    for part in ("ideal step", "compute", "stragglers", "synchronisation"):
+        assert loaded[part]["seconds_per_step"] == pytest.approx(resident[part]), part
+    losses = [loaded[part]["seconds_per_step"] for part in LOSSES if part in loaded]
+    assert sum(losses) == pytest.approx(
+        loaded["measured step"]["seconds_per_step"] - loaded["ideal step"]["seconds_per_step"]
+    )
+    same = {row["part"]: row for row in budgets[trials[1]["cell_id"]].iter_rows(named=True)}
+    assert (same["input"]["seconds_per_step"], same["input"]["note"]) == (None, "not applicable: data is resident")
+    assert seconds(same) == pytest.approx(resident)
+    said = [remark for remark in conclusions.remarks if remark.startswith("Loss budget")]
+    assert any("largest part is input, 12" in remark for remark in said)
+
+
+def test_a_loader_without_its_like_on_resident_data_has_no_input_and_says_so():
+    trials, steps = simulated(2)
+    found = parts(*with_loader(trials, steps, 0.012))
+    assert found["input"]["seconds_per_step"] is None
+    assert found["input"]["note"].startswith("not available: no otherwise equal cell on resident data")
+    assert found["compute"]["seconds_per_step"] == pytest.approx(seconds(parts(trials, steps))["compute"] + 0.012)
 
 
 def test_the_parts_are_the_definitions_and_add_up():

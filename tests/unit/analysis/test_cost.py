@@ -121,3 +121,29 @@ def test_each_objective_has_its_own_best_cell():
 def test_without_power_or_price_throughput_is_the_only_objective():
     found = objectives(concluded(visits(made_cell(1, 64), 50.0) + visits(made_cell(2, 64), 90.0)))
     assert {name for name, _ in found} == {"throughput"}
+
+
+def test_the_counters_energy_comes_before_sampled_power():
+    counted = {"power_w": 500.0, "energy_j": 2400.0, "window_s": 5.0}
+    row = cost(concluded(visits(made_cell(2, 64), 100.0, 100.0, **counted)))
+    assert row["energy_per_work_j"] == pytest.approx(480 / 100)
+    assert row["power_w"] == 500
+    for name in ("energy_j", "window_s"):
+        sampled = cost(concluded(visits(made_cell(2, 64), 100.0, 100.0, **(counted | {name: None}))))
+        assert sampled["energy_per_work_j"] == pytest.approx(500 / 100)
+    price = Price(per_kwh=0.3, currency="EUR")
+    row = cost(concluded(visits(made_cell(2, 64), 100.0, 100.0, **counted), price))
+    assert row["work_per_money"] == pytest.approx(360_000 / (0.48 * 0.3))
+
+
+def test_a_coarse_energy_says_so_with_its_edge_error():
+    rows = visits(made_cell(2, 64), 100.0, 101.0, 102.0, energy_j=2400.0, window_s=5.0, energy_source="counter")
+    for row, updates in zip(rows, (25.04, 50.0, 500.0), strict=True):
+        row["energy_updates"] = updates
+    conclusions = concluded(rows)
+    assert "coarse energy in 2 of 3 trials: 25.0 counter steps and more" in cost(conclusions)["note"]
+    (remark,) = [one for one in conclusions.remarks if one.startswith("The energy of")]
+    assert "2 trials is coarse" in remark
+    assert "as few as 25 steps, so that a single one may be off by up to 4 %" in remark
+    fine = concluded([row | {"energy_updates": 100.0} for row in rows])
+    assert "coarse" not in cost(fine)["note"] + " ".join(fine.remarks)

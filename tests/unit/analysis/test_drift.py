@@ -190,7 +190,8 @@ def test_a_drifting_session_is_flagged_said_and_counted():
 def test_a_session_whose_sentinels_failed_is_named():
     rows = [made_row(DEFAULT, 100.0, session="s"), sentinel(100.0, 1), sentinel(None, 3, outcome="unsteady")]
     conclusions = conclude_tables(trials_frame(rows), collectives_frame(), axes=AXES)
-    assert any("The drift of 1 session is not known: fewer than 2" in remark for remark in conclusions.remarks)
+    words = "The drift of 1 session is not known: fewer than 2 of its sentinels have a result (s)."
+    assert words in conclusions.remarks
 
 
 def simulated(sweep, truth, drift, noise, chance):

@@ -131,11 +131,14 @@ def test_the_headline_names_hardware_speedup_interval_and_settings():
     ("rows", "headline"),
     [
         ([], "Nothing has been measured yet"),
-        ([made_row(made_cell(2, 64), None, outcome="oom", message="out of memory")], "1 oom; first look at"),
-        ([made_row(made_cell(2, 64), math.nan)], "No trial can be counted: 1 ok"),
+        (
+            [made_row(made_cell(2, 64), None, outcome="oom", message="out of memory")],
+            "as no trial can be counted: 1 oom. Look at `rtxscale explain ",
+        ),
+        ([made_row(made_cell(2, 64), math.nan)], "as no trial can be counted: 1 ok, but without a number"),
         ([made_row(made_cell(2, 64), 190.0)], "run 1 GPU as the base"),
         ([made_row(made_cell(1, 64), 100.0)], "run a second GPU count"),
-        ([made_row(made_cell(1, 64), 0.0)], "No trial can be counted"),
+        ([made_row(made_cell(1, 64), 0.0)], "no trial can be counted"),
         ([made_row(made_cell(2, 64), 190.0) | {"cell_json": "{"}], "run 1 GPU as the base"),
         ([made_row(made_cell(2, 64), None)], "neither a throughput nor a bandwidth"),
     ],

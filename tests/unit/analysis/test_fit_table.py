@@ -51,8 +51,8 @@ def test_a_strong_curve_gives_karp_flatt_amdahl_and_the_universal_law():
 
 def test_a_curve_with_few_sizes_is_refused_in_words():
     conclusions = concluded(strong_rows((1, 2), 0.05))
-    assert law(conclusions, "Amdahl").select("value", "note").rows() == [(None, "needs >= 3 GPU counts, found 2")]
-    assert law(conclusions, "USL").select("value", "note").rows() == [(None, "needs >= 5 GPU counts, found 2")]
+    assert law(conclusions, "Amdahl").select("value", "note").rows() == [(None, "needs >= 3 worker counts, found 2")]
+    assert law(conclusions, "USL").select("value", "note").rows() == [(None, "needs >= 5 worker counts, found 2")]
     assert law(conclusions, "Karp-Flatt")["value"].to_list() == [pytest.approx(0.05)]
 
 
@@ -145,3 +145,12 @@ def test_points_that_follow_no_line_are_said_to():
 def test_nothing_measured_has_no_fits():
     assert concluded([]).fits.height == 0
     assert concluded([made_row(made_cell(2, 64), np.nan)]).fits.height == 0
+
+
+def test_bounds_that_say_nothing_are_left_out_with_the_visits_that_are_needed():
+    rows = strong_rows((1, 2), 0.05)
+    for row in rows:
+        row["throughput_per_s"] *= 3 ** row["visit"]
+    (row,) = law(concluded(rows), "Karp-Flatt").iter_rows(named=True)
+    assert (row["low"], row["high"]) == (None, None)
+    assert row["note"] == "too few visits for an interval: needs >= 3"

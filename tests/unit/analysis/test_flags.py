@@ -86,3 +86,17 @@ def test_a_lowered_limit_of_another_gpu_says_nothing():
 def test_throttling_is_said_once_whatever_its_causes():
     environment = limits("GPU-a", "400.0 W", "575.0 W")
     assert flags_of(AT_THE_CAP | {"throttle_share": 0.5}, environment=environment) == ["throttled"]
+
+
+@pytest.mark.parametrize(
+    ("source", "updates", "flags"),
+    [
+        ("counter", 99.9, ["coarse_energy"]),
+        ("counter", 100.0, []),
+        ("counter", None, []),
+        ("integral", 20.0, []),
+        (None, 20.0, []),
+    ],
+)
+def test_a_counter_that_stepped_too_rarely_makes_a_coarse_energy(source, updates, flags):
+    assert flags_of({"energy_source": source, "energy_updates": updates}) == flags

@@ -60,7 +60,7 @@ def test_a_single_curve_is_not_counted():
 def test_an_interval_that_says_nothing_is_not_quoted(noise):
     rows = curve(1, 64, 100.0, "weak") + visits(made_cell(2, 64), 180.0 * noise, 180.0 / noise)
     text = headline(rows)
-    assert "at 1.80x of one, weak efficiency 0.90 (too few visits for an interval), with" in text
+    assert "at 1.80x of one, weak efficiency 0.90 (too few visits for an interval: needs >= 3), with" in text
 
 
 def test_a_measured_lead_that_is_not_separable_has_its_sign():

@@ -43,6 +43,17 @@ def test_what_is_not_known_gives_none_and_says_why(columns, note):
     assert note in row["note"]
 
 
+def test_roof_utilisation_is_held_against_what_the_session_measured():
+    row = mfu(flops_per_work=1e12, roof_tflops=700.0)
+    assert row["roof_utilisation"] == pytest.approx(1004.988 / (2 * 700), rel=1e-5)
+    assert row["roof_utilisation_low"] < row["roof_utilisation"] < row["roof_utilisation_high"]
+    assert row["mfu"] == pytest.approx(1004.988 / (2 * 989.4), rel=1e-5)
+    unknown = mfu(flops_per_work=1e12, roof_tflops=700.0, precision="fp16", device_names=["Other GPU"])
+    assert (unknown["mfu"], unknown["roof_utilisation"]) == (None, row["roof_utilisation"])
+    assert mfu(flops_per_work=1e12)["roof_utilisation"] is None
+    assert mfu(roof_tflops=700.0)["roof_utilisation"] is None
+
+
 def test_cpu_workers_have_none():
     rows = visits(made_cell(2, 64), 1000.0, flops_per_work=1.0, device="cpu")
     assert conclude_tables(trials_frame(rows), collectives_frame(), axes={"gpus": [2]}).mfu.height == 0

@@ -313,6 +313,26 @@ def test_energies_are_reported_with_their_difference():
     assert "+2.00% (" in check.said
 
 
+def test_windows_with_too_few_steps_of_the_counter_are_counted():
+    both = {"energy_counter_j": 1000.0, "energy_integral_j": 1000.0, "energy_source": "counter"}
+    rows = [row(cell(), 0.02, visit, energy_updates=50.0 * visit, **both) for visit in (1, 2, 3)]
+    check = check_energy(evidence_of(trials_frame(rows)))
+    assert check.rows[0]["coarse"] == 1
+    assert "in 1 of them the counter made fewer than 100 steps: `rtxscale record FILE --seconds 60`" in check.said
+
+
+def test_bounds_of_a_ratio_that_say_nothing_are_none():
+    wild = [{64 * MIB: 10.0}, {64 * MIB: 1000.0}]
+    (found,) = check_bandwidth(*bandwidths({64: 1.0}), wild).rows
+    assert (found["low"], found["high"]) == (None, None)
+    rows = []
+    for visit, factor in ((1, 1.0), (2, 40.0)):
+        rows += [row(cell(), 0.02, visit, session=f"w{visit}"), row(cell(isolation="process"), 0.02 * factor, visit)]
+    check = check_isolation(evidence_of(trials_frame(rows)))
+    assert (check.rows[0]["low"], check.rows[0]["high"]) == (None, None)
+    assert "too few visits for an interval: needs >= 3" in check.said
+
+
 def test_without_counters_energy_does_not_apply():
     check = check_energy(evidence_of(trials_frame([row(cell(), 0.02, 1, energy_integral_j=5.0)])))
     assert check.text.startswith("not run: not applicable")

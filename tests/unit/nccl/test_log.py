@@ -225,6 +225,15 @@ def test_a_real_run_through_host_memory():
     assert {(one.algorithm, one.channels) for one in facts.selections if one.size_bytes >= 2**20} == {("ring", 8)}
 
 
+def test_p2p_off_on_eight_4090s_goes_through_host_memory():
+    facts = golden("nccl_info_2_26_4090x8_shm.log")
+    assert facts.environment == {"NCCL_P2P_DISABLE": ("1",)}
+    assert facts.transports == {"SHM/direct": 2}
+    assert facts.rings_connected
+    assert facts.warnings == ("Could not find a path for pattern 1, falling back to simple order",)
+    assert (facts.versions, facts.selections, facts.channels, facts.refused) == ((), (), (), ())
+
+
 def test_every_shape_of_the_init_line():
     old = golden("nccl_info_2_18.log").communicators
     assert old == (

@@ -5,7 +5,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from rtxscale.plan.rules import Site, target_can_be_measured
+from rtxscale.plan.rules import target_can_be_measured
+from rtxscale.plan.site import Site
 from rtxscale.rank import target as module
 from rtxscale.rank.channel import Order
 from rtxscale.rank.control import Control

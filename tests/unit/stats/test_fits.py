@@ -72,12 +72,12 @@ def test_more_than_linear_is_not_clipped():
 @pytest.mark.parametrize(
     ("refused", "words"),
     [
-        (fit_amdahl([1, 2], [100, 190]), "needs >= 3 GPU counts, found 2"),
-        (fit_amdahl([1, 1, 2, 2], [100, 101, 190, 191]), "needs >= 3 GPU counts, found 2"),
-        (fit_usl([1, 2, 4, 8], [100, 190, 360, 600]), "needs >= 5 GPU counts, found 4"),
+        (fit_amdahl([1, 2], [100, 190]), "needs >= 3 worker counts, found 2"),
+        (fit_amdahl([1, 1, 2, 2], [100, 101, 190, 191]), "needs >= 3 worker counts, found 2"),
+        (fit_usl([1, 2, 4, 8], [100, 190, 360, 600]), "needs >= 5 worker counts, found 4"),
         (fit_line([1024, 2048], [1e-5, 2e-5]), "needs >= 3 message sizes, found 2"),
         (fit_line([1024, 2048, 4096], [3e-5, 2e-5, 1e-5]), "does not grow"),
-        (fit_amdahl([], []), "needs >= 3 GPU counts, found 0"),
+        (fit_amdahl([], []), "needs >= 3 worker counts, found 0"),
     ],
 )
 def test_too_little_is_refused_in_words(refused, words):

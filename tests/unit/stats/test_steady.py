@@ -1,4 +1,7 @@
+import csv
+import json
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -6,6 +9,7 @@ import pytest
 from rtxscale.stats.steady import MIN_STEPS, judge_steady, slope_per_minute
 
 STEP_S = 0.05
+CASES = Path(__file__).parents[2] / "golden" / "results_cases"
 
 
 def noisy(rng, level, noise=0.01):
@@ -33,6 +37,19 @@ def test_stationary_noise_is_accepted():
 def test_the_first_step_never_counts():
     assert not accepted([60.0] + [STEP_S] * 50)
     assert accepted([60.0] + [STEP_S] * 110)
+
+
+def test_time_spent_compiling_is_in_no_throughput():
+    """As posted: a first iteration of 87.62 s, then 2 s each; judged as soon as there are enough of them."""
+    with (CASES / "throughput_compile_warmup.csv").open() as lines:
+        rows = list(csv.DictReader(lines))
+    expected = json.loads((CASES / "results_expected.json").read_text())["throughput_compile_warmup.csv"]
+    times, tokens = [float(row["seconds_total"]) for row in rows], float(rows[0]["tokens"])
+    assert tokens * len(times) / sum(times) == pytest.approx(expected["all"])
+    assert not judge_steady(times, min_s=1.0, tolerance=0.02).steady
+    verdict = judge_steady(times + times[-1:] * (MIN_STEPS - 2), min_s=1.0, tolerance=0.02)
+    assert verdict.steady
+    assert tokens * verdict.steps / verdict.window_s == pytest.approx(expected["steady"])
 
 
 def test_a_step_within_the_window_is_refused_and_later_forgotten():

@@ -40,6 +40,17 @@ def test_it_holds_the_fields_of_the_card_and_no_private_name(samples):
     assert uuids == {f"GPU-{place}" for place in range(len(uuids))}
 
 
+def test_it_is_small_and_names_no_machine(samples):
+    assert TRACE.stat().st_size < 500_000
+    texts = [name for name in samples.column_names if str(samples.schema.field(name).type) == "string"]
+    said = {name: {value for value in samples[name].to_pylist() if value is not None} for name in texts}
+    uuids = said.pop("uuid")
+    known = {"node": {"node0"}, "device": {"gpu", "host"}, "trial_id": set(), "session_id": set()}
+    assert said == known
+    assert all(uuid.removeprefix("GPU-").isdigit() for uuid in uuids)
+    assert set(samples.schema.metadata) == {b"rtxscale_schema", b"rtxscale_table"}
+
+
 def test_it_is_played_back_tick_by_tick(samples, probe):
     devices = len(probe.devices())
     rows = [row for row in samples.to_pylist() if any(row[name] is not None for name in FAST)]

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from rtxscale.cli.main import app
 from rtxscale.telemetry.fields import FAST, SLOW
 from rtxscale.telemetry.nvml import NvmlProbe
-from rtxscale.telemetry.recorder import fields_seen, pseudonymous, record, totals, write_trace
+from rtxscale.telemetry.recorder import energy_ratio, fields_seen, pseudonymous, record, totals, write_trace
 from rtxscale.telemetry.replay import ReplayProbe
 
 from .fake_nvml import NOT_SUPPORTED, Failing, FakeGpu, FakeNvml
@@ -35,10 +35,41 @@ def test_totals_of_each_gpu(recorded):
     first, bare = totals(recorded)
     assert first.power_mean_w == pytest.approx(301, rel=1e-6)
     assert first.energy_counter_j / first.energy_integral_j == pytest.approx(1, abs=0.01)
+    assert first.energy_ratio is None, "half a second is no two blocks"
     assert (first.temperature_max_c, first.slowdown_share) == (61.0, 0.0)
     assert bare.energy_counter_j is None
     assert bare.energy_integral_j > 0
     assert dict(bare.absent)["energy_j"] == "not supported by this GPU"
+
+
+def series(seconds, value):
+    """Samples at 10 Hz; `value` of the time in seconds."""
+    return [(tick * 100_000_000, value(tick / 10)) for tick in range(10 * seconds + 1)]
+
+
+def test_the_ratio_of_both_energies_has_an_interval_over_blocks():
+    wobble = [0.99, 1.01, 1.0, 0.995, 1.005, 1.0, 0.99, 1.01, 1.0, 1.0]
+    powers = series(60, lambda s: 300.0 * wobble[min(int(s / 6), 9)])
+    found = energy_ratio(series(60, lambda s: 309.0 * s), powers)
+    assert (found.blocks, found.block_s) == (10, 6.0)
+    assert found.ratio == pytest.approx(1.03, abs=0.002)
+    assert found.low < 1.03 < found.high
+    assert found.high - found.low == pytest.approx(2 * 2.262 * 0.0071 / 10**0.5, rel=0.1)
+
+
+def test_a_ratio_that_has_no_interval_is_none():
+    steady = series(60, lambda _: 300.0)
+    assert energy_ratio(series(60, lambda s: 300.0 * s), series(3, lambda _: 300.0)) is None
+    assert energy_ratio([], steady) is None
+    assert energy_ratio(steady, []) is None
+    assert energy_ratio(series(60, lambda _: 5.0), steady) is None, "a counter that stands still"
+
+
+def test_the_block_in_which_a_counter_restarts_is_left_out():
+    restarted = series(60, lambda s: 300.0 * s if s < 33 else 300.0 * (s - 33))
+    found = energy_ratio(restarted, series(60, lambda _: 300.0))
+    assert found.blocks == 9
+    assert found.ratio == pytest.approx(1, abs=1e-6)
 
 
 def test_it_is_played_back_as_it_was(recorded, tmp_path):
@@ -72,6 +103,16 @@ def test_the_command_records_while_a_program_runs(tmp_path):
     assert done.exit_code == 0, done.output
     assert "fields with values: " in done.output
     assert list(ReplayProbe.from_parquet(trace).read_fast())
+
+
+def test_with_pseudonyms_no_uuid_is_written_or_said(tmp_path, monkeypatch):
+    probe = NvmlProbe(FakeNvml([FakeGpu("GPU-secret-a")]))
+    monkeypatch.setattr("rtxscale.telemetry.probe.open_probe", lambda: probe)
+    done = invoke(tmp_path / "trace.parquet", "--pseudonyms", "--seconds", "1")
+    assert done.exit_code == 0, done.output
+    assert "GPU-0 (" in done.output
+    assert "secret" not in done.output
+    assert b"secret" not in (tmp_path / "trace.parquet").read_bytes()
 
 
 def test_a_program_that_fails_is_said_and_what_was_recorded_is_kept(tmp_path):
