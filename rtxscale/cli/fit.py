@@ -1,4 +1,4 @@
-"""`rtxscale fit`: what of a sweep fits into a GPU's memory, also of a GPU that is not here. Loads no torch."""
+"""`rtxscale fit`: what of a sweep fits into a GPU's memory, also of a GPU that is not here. Loads no torch itself."""
 
 from __future__ import annotations
 
@@ -31,13 +31,14 @@ def fit(
 
     Predicted, not measured: GiB per GPU, the largest batch per GPU, and what would make it fit.
     """
-    from rtxscale.plan.fit import fits, memory_of_gpu
+    from rtxscale.cli.counting import counted
+    from rtxscale.plan.fit import fits, memory_of_gpu, uncounted
     from rtxscale.spec.load import load_sweep
     from rtxscale.spec.printable import printable
 
     loaded = load_sweep(sweep)
     label, memory_gib = memory_of_gpu(gpu)
-    found = fits(loaded.sweep, gpu)
+    found = fits(loaded.sweep, gpu, counted(uncounted(loaded.sweep, gpu)))
     if as_json:
         typer.echo(
             json.dumps({"gpu": label, "memory_gib": memory_gib, "cells": [asdict(one) for one in found]}, indent=2)
@@ -64,7 +65,7 @@ def fit_lines(found: list[Fit]) -> Iterator[str]:
             yield from textwrap.wrap(one.note, WIDTH, initial_indent=" " * 6, subsequent_indent=" " * 6)
     yield ""
     yield from textwrap.wrap(
-        "Predicted from shapes; most: the largest batch per GPU that leaves a tenth free. The CUDA context, NCCL's "
-        "buffers and fragmentation are not in it: tight may run out of memory.",
+        "Predicted from shapes and counts; most: the largest batch per GPU that leaves a tenth free. Libraries' "
+        "workspaces, the CUDA context, NCCL's buffers and fragmentation are not in it: tight may run out of memory.",
         WIDTH,
     )

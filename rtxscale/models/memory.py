@@ -60,6 +60,35 @@ class DecoderTraining:
     """Whether the frozen matrices of the blocks are kept in four bits, as by QLoRA."""
 
     @property
+    def batch(self) -> int:
+        """Sequences per GPU and micro-step; with what follows, this is a `models.training.Training`."""
+        return self.sequences
+
+    @property
+    def spread(self) -> bool:
+        """Whether weights, gradients and states lie in shards, and weights are let go between the passes."""
+        return self.sharded and self.resharded
+
+    @property
+    def peak(self) -> float:
+        """The most bytes at any moment of a step."""
+        return memory_of(self).peak
+
+    @property
+    def least(self) -> float:
+        """Bytes that it needs for sure."""
+        return self.peak
+
+    def at(self, *, batch: int | None = None, checkpointing: bool | None = None) -> DecoderTraining:
+        """The same with other settings."""
+        changed = self.checkpointing if checkpointing is None else checkpointing
+        return replace(self, sequences=self.sequences if batch is None else batch, checkpointing=changed)
+
+    def in_shards(self, world: int) -> DecoderTraining:
+        """The same with all weights, gradients and states in shards over so many GPUs."""
+        return replace(self, parallel="fsdp", reshard_after_forward=True, world=world)
+
+    @property
     def tokens(self) -> int:
         """Tokens per GPU and micro-step."""
         return self.sequences * self.context
@@ -248,22 +277,3 @@ def attention_activations(training: DecoderTraining) -> float:
         return FULL * (3 * shape.hidden + shape.heads * training.context)
     keys = shape.hidden if training.attention == "efficient" else shape.kv_hidden
     return item * (shape.hidden + 2 * keys) + FULL * shape.heads
-
-
-def smallest_world(training: DecoderTraining, limit: float, most: int) -> int | None:
-    """The fewest GPUs, up to `most`, on which the peak stays within `limit` bytes; None when it never does."""
-    worlds = range(1, most + 1)
-    return next((world for world in worlds if memory_of(replace(training, world=world)).peak <= limit), None)
-
-
-def training_states(parameters: int, world: int, *, sharded: bool) -> float:
-    """Bytes on each GPU of a model's weights, gradients and AdamW's states, with DDP's buckets; no activations.
-
-    >>> training_states(1000, 1, sharded=True), training_states(1000, 2, sharded=False)
-    (16000.0, 20000.0)
-    >>> training_states(1000, 2, sharded=True)
-    8000.0
-    """
-    if sharded:
-        return FULL * (2 + ADAM_STATES) * parameters / world
-    return float(FULL * (2 + ADAM_STATES + (world > 1)) * parameters)

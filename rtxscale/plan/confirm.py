@@ -61,7 +61,7 @@ def confirmation_plan(
         sessions=sessions,
         dropped=(),
         notes=tuple(_notes(whole, pairs, visits, attempts or {})),
-        estimate=estimate_cost(sessions, whole.pool, whole.device),
+        estimate=estimate_cost(sessions, whole.pool, whole.device, sweep.max_hours),
     )
 
 

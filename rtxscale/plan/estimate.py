@@ -7,6 +7,7 @@ from what trials really took. Pure; called by `plan.expand`.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import accumulate
 
 from rtxscale.devices.gpus import find_gpu
 from rtxscale.devices.inventory import Gpu, Inventory
@@ -14,9 +15,10 @@ from rtxscale.plan.model import Estimate, PlannedSession
 from rtxscale.spec.cell import Cell
 from rtxscale.spec.workload import CollectivesWorkload, SimulatedWorkload
 
-FIRST_SESSION_S = 15.0
-SESSION_S = 9.0
-"""Start-up of a session on a warm host; the first one imports everything. Measured on 2 cores, Ray 2.60."""
+FIRST_SESSION_S = 9.0
+SESSION_S = 8.0
+"""Start-up of a session on a warm host; the first one may have to wait for the host. Measured on 2026-12-01 with two CPU
+workers on 2 cores that other work kept busy (load 2 to 8), Ray 2.60: 8.2 to 8.9 s."""
 
 OUTSIDE_S = 0.3
 """Hand-over, rebuild and clean-up of a warm trial."""
@@ -34,23 +36,28 @@ WARMUP_FACTOR = 1.5
 """The steady-state criterion usually holds a little after the least warm-up."""
 
 
-def estimate_cost(sessions: Iterable[PlannedSession], inventory: Inventory, device: str) -> Estimate:
-    """Wall time in seconds and, where the GPUs' board power is known, energy in Wh."""
+def estimate_cost(
+    sessions: Iterable[PlannedSession], inventory: Inventory, device: str, max_hours: float | None = None
+) -> Estimate:
+    """Wall time in seconds, energy in Wh where the GPUs' board power is known, and trials within `max_hours`."""
     wall_s, gpu_s, start_s = 0.0, 0.0, FIRST_SESSION_S
     seconds: dict[int, float] = {}
+    begins_s: list[float] = []
     for session in sessions:
         cells = [planned.trial.cell for planned in session.trials]
-        session_s = start_s + _soak_s(cells)
-        session_s += sum(seconds.setdefault(id(cell), trial_s(cell, device)) for cell in cells)
-        simulated = isinstance(cells[0].workload, SimulatedWorkload)
-        wall_s, gpu_s = wall_s + session_s, gpu_s + session_s * session.key.gpus
-        start_s = SIMULATED_S if simulated else SESSION_S
+        took_s = [seconds.setdefault(id(cell), trial_s(cell, device)) for cell in cells]
+        began_s, ready_s = wall_s, wall_s + start_s + _soak_s(cells)
+        *begin_s, wall_s = accumulate(took_s, initial=ready_s)
+        begins_s += [began_s, *begin_s[1:]]  # a session's first trial is given out before it starts
+        gpu_s += (wall_s - began_s) * session.key.gpus
+        start_s = SIMULATED_S if isinstance(cells[0].workload, SimulatedWorkload) else SESSION_S
     watts, power_basis = board_power(inventory, device)
     basis = (
         f"measure profile, {SESSION_S:g} s a session start, {OUTSIDE_S:g} s a trial outside measurement; {power_basis}"
     )
     energy_wh = None if watts is None else gpu_s * watts / 3600
-    return Estimate(wall_s=wall_s, energy_wh=energy_wh, basis=basis)
+    in_budget = None if max_hours is None else sum(begin_s < 3600 * max_hours for begin_s in begins_s)
+    return Estimate(wall_s=wall_s, energy_wh=energy_wh, basis=basis, in_budget=in_budget)
 
 
 def trial_s(cell: Cell, device: str) -> float:

@@ -15,8 +15,8 @@ from rtxscale.plan.notes import plan_notes
 from rtxscale.plan.order import plan_sessions
 from rtxscale.plan.pools import matched_pool
 from rtxscale.plan.resolve import Cells, resolve_cells
-from rtxscale.plan.rules import site_of
 from rtxscale.plan.simulated import simulated_inventory
+from rtxscale.plan.site import site_of
 from rtxscale.spec.sweep import Sweep
 from rtxscale.spec.workload import SimulatedWorkload
 
@@ -45,7 +45,7 @@ def make_plan(sweep: Sweep, inventory: Inventory) -> Plan:
         sessions=sessions,
         dropped=cells.dropped,
         notes=plan_notes(sweep, cells, sessions, pool, device),
-        estimate=estimate_cost(sessions, pool, device),
+        estimate=estimate_cost(sessions, pool, device, sweep.max_hours),
     )
 
 

@@ -1,19 +1,22 @@
-"""Whether a cell fits into a GPU's memory, by `models.memory`, and what would.
+"""Whether a cell fits into a GPU's memory, by the memory models in `models`, and what would.
 
-Only what clearly does not fit is refused: the model leaves out what it cannot know, and a trial that runs out of memory
-tells more. Pure; called by `plan.rules` before a trial, and by `run.foreman` after one that ran out of memory.
+Only what clearly does not fit is refused: the models leave out what they cannot know, and a trial that runs out of
+memory tells more. Pure; called by `plan.rules` before a trial, and by `run.foreman` after one that ran out of memory.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Mapping
-from dataclasses import replace
 
-from rtxscale.models.memory import GIB, DecoderTraining, memory_of, smallest_world, training_states
-from rtxscale.models.shapes import SIZES, UNET_PARAMETERS
+from rtxscale.models.counted import Catalogue, shipped
+from rtxscale.models.footprint import Subject
+from rtxscale.models.memory import GIB, LOW_PRECISIONS, DecoderTraining
+from rtxscale.models.shapes import SIZES
+from rtxscale.models.training import CountedTraining, Training, smallest_world
 from rtxscale.spec.cell import Cell
-from rtxscale.spec.workload import CollectivesWorkload, DiffusionWorkload, LanguageWorkload, ScriptWorkload, Workload
+from rtxscale.spec.script import ScriptWorkload
+from rtxscale.spec.workload import CollectivesWorkload, DiffusionWorkload, LanguageWorkload, VisionWorkload, Workload
 
 MARGIN = 1.15
 """A cell is refused when it needs more than this many times the GPU's memory."""
@@ -25,36 +28,19 @@ MIB = 1024**2
 
 
 def memory_shortage(cell: Cell, memory_mib: int) -> str | None:
-    """What the cell needs, what a GPU has, and from how many GPUs on it would fit; None where it may fit."""
-    has = memory_mib * MIB
-    if isinstance(cell.workload, DiffusionWorkload):
-        return _shortage_of_states(cell.workload, cell.gpus, has)
-    if not isinstance(cell.workload, LanguageWorkload):
+    """What the cell needs, what a GPU has, and what would fit; None where it may fit, or where that is not known."""
+    has, training = memory_mib * MIB, training_of(cell.workload, cell.gpus)
+    needs = 0.0 if training is None else training.least
+    if training is None or needs <= MARGIN * has:
         return None
-    training = training_of(cell.workload, cell.gpus)
-    needs = memory_of(training).peak
-    if needs <= MARGIN * has:
-        return None
-    return f"needs about {needs / GIB:.0f} GiB per GPU, has {has / GIB:.0f}; {_advice(training, has)}"
-
-
-def _shortage_of_states(workload: DiffusionWorkload, gpus: int, has: float) -> str | None:
-    """The same for a UNet, from its states alone: its activations are not modelled."""
-    parameters = UNET_PARAMETERS[workload.model]
-    needs = training_states(parameters, gpus, sharded=workload.parallel == "fsdp")
-    if needs <= MARGIN * has:
-        return None
-    worlds = range(max(2, gpus), MOST_GPUS)
-    world = next((count for count in worlds if training_states(parameters, count, sharded=True) <= USABLE * has), None)
-    advice = f"sharded they fit from {world} GPUs with fsdp" if world else "they do not fit, however sharded"
-    return f"needs {needs / GIB:.0f} GiB per GPU for its states alone, has {has / GIB:.0f}; {advice}"
+    return f"needs about {needs / GIB:.0f} GiB per GPU, has {has / GIB:.0f}; {advice(training, has)}"
 
 
 def what_would_fit(cell: Cell, memory_mib: int | None, measured: Mapping[int, float]) -> str:
     """What to change about a cell that ran out of memory, the smallest change first; what is not known is said.
 
     `memory_mib` is the GPU's, None on CPUs. `measured` holds the peaks in MiB of smaller batches per GPU that ended
-    well with otherwise the same workload: they count for more than the model of a language model's memory.
+    well with otherwise the same workload: they count for more than the memory models.
     """
     workload = cell.workload
     if isinstance(workload, CollectivesWorkload):
@@ -63,8 +49,9 @@ def what_would_fit(cell: Cell, memory_mib: int | None, measured: Mapping[int, fl
     known = _batch_by_measurement(batch, memory_mib, measured)
     if known:
         return known
-    if isinstance(workload, LanguageWorkload) and memory_mib is not None:
-        return _by_model(training_of(workload, cell.gpus), memory_mib * MIB)
+    training = training_of(workload, cell.gpus)
+    if training is not None and memory_mib is not None:
+        return _by_model(training, memory_mib * MIB)
     return _halved(workload, batch)
 
 
@@ -84,13 +71,13 @@ def _batch_by_measurement(batch: int, memory_mib: int | None, measured: Mapping[
     return f"batch_per_gpu {most} would fit ({told} of {memory_mib:,})"
 
 
-def _by_model(training: DecoderTraining, has: float) -> str:
+def _by_model(training: Training, has: float) -> str:
     """What the memory model says would fit into `has` bytes.
 
     The model leaves things out, so it may find room for what has just run out of it: then what would fit must need
     clearly less than that by the model, whatever the GPU has.
     """
-    needs = memory_of(training).peak
+    needs = training.peak
     limit = USABLE * min(has, needs)
     options = [
         _batch_option(training, limit),
@@ -98,29 +85,37 @@ def _by_model(training: DecoderTraining, has: float) -> str:
         _sharding_option(training, limit),
     ]
     given = [option for option in options if option]
-    said = f"would fit with {', or '.join(given)}" if given else _advice(training, limit)
+    said = f"would fit with {', or '.join(given)}" if given else advice(training, limit)
     return f"by the memory model it needs at least {needs / GIB:.1f} GiB and {said}"
 
 
-def _batch_option(training: DecoderTraining, limit: float) -> str:
-    sizes = range(1, training.sequences)
-    most = bisect_right(sizes, limit, key=lambda size: memory_of(replace(training, sequences=size)).peak)
-    return f"batch_per_gpu {most} instead of {training.sequences}" if most else ""
+def largest_batch(training: Training, limit: float, most: int) -> int:
+    """The largest batch per GPU, up to `most`, whose peak stays within `limit` bytes; 0 where not even one does."""
+    return bisect_right(range(1, most + 1), limit, key=lambda batch: _peak(training.at(batch=batch)))
 
 
-def _checkpointing_option(training: DecoderTraining, limit: float) -> str:
-    if training.checkpointing or memory_of(replace(training, checkpointing=True)).peak > limit:
+def _peak(training: Training | None) -> float:
+    return float("inf") if training is None else training.peak
+
+
+def _batch_option(training: Training, limit: float) -> str:
+    most = largest_batch(training, limit, training.batch - 1)
+    return f"batch_per_gpu {most} instead of {training.batch}" if most else ""
+
+
+def _checkpointing_option(training: Training, limit: float) -> str:
+    if training.checkpointing or _peak(training.at(checkpointing=True)) > limit:
         return ""
     return "checkpointing"
 
 
-def _sharding_option(training: DecoderTraining, limit: float) -> str:
-    world = smallest_world(replace(training, parallel="fsdp", reshard_after_forward=True), limit, MOST_GPUS)
-    if world is None or (training.sharded and training.resharded and world <= training.world):
+def _sharding_option(training: Training, limit: float) -> str:
+    world = smallest_world(training, limit, MOST_GPUS)
+    if world is None or (training.spread and world <= training.world):
         return ""
     if world <= training.world and training.world > 1:
         return "parallel fsdp"
-    return _option(world, training, limit, checkpointing=False)
+    return _option(world, training, limit)
 
 
 def _halved(workload: Workload, batch: int) -> str:
@@ -132,8 +127,50 @@ def _halved(workload: Workload, batch: int) -> str:
     return f"not known what would fit: the batch is one already; try a smaller {smaller} or model"
 
 
-def training_of(workload: LanguageWorkload, gpus: int) -> DecoderTraining:
-    """The cell in the terms of the memory model."""
+def training_of(workload: Workload, gpus: int, catalogue: Catalogue | None = None) -> Training | None:
+    """The cell in the terms of the memory models; None where there is none for it.
+
+    `catalogue` holds what has been counted: what comes with rtxscale where none is given.
+    """
+    if isinstance(workload, LanguageWorkload):
+        return None if workload.path else decoder_training(workload, gpus)
+    if not isinstance(workload, VisionWorkload | DiffusionWorkload):
+        return None
+    catalogue, subject = shipped() if catalogue is None else catalogue, subject_of(workload, gpus)
+    footprint = catalogue.find(subject)
+    if footprint is None:
+        return None
+    vision = isinstance(workload, VisionWorkload)
+    optimizer = workload.optimizer if isinstance(workload, VisionWorkload) else "adamw"
+    return CountedTraining(
+        subject=subject,
+        catalogue=catalogue,
+        footprint=footprint,
+        batch=workload.batch_per_gpu or 1,
+        accumulation=workload.accumulation if isinstance(workload, VisionWorkload) else 1,
+        optimizer=optimizer,
+        fused=workload.precision != "fp16" or optimizer == "sgd",
+        first_weights_kept=vision,
+        shardable=not vision,
+        compiled=workload.compile != "off",
+        world=gpus,
+    )
+
+
+def subject_of(workload: VisionWorkload | DiffusionWorkload, gpus: int) -> Subject:
+    """What of the workload has to be counted."""
+    return Subject(
+        kind=workload.kind,
+        model=workload.model,
+        image_size=workload.image_size,
+        low=workload.precision in LOW_PRECISIONS,
+        checkpointing=workload.checkpointing == "on",
+        gathered=isinstance(workload, DiffusionWorkload) and workload.parallel == "fsdp" and gpus > 1,
+    )
+
+
+def decoder_training(workload: LanguageWorkload, gpus: int) -> DecoderTraining:
+    """The cell in the terms of the decoders' memory model."""
     return DecoderTraining(
         shape=SIZES[workload.size],
         context=workload.context,
@@ -150,21 +187,24 @@ def training_of(workload: LanguageWorkload, gpus: int) -> DecoderTraining:
     )
 
 
-def _advice(training: DecoderTraining, has: float) -> str:
-    """The fewest GPUs on which it fits when it is sharded, as it is and with checkpointing too."""
-    sharded = replace(training, parallel="fsdp", reshard_after_forward=True)
-    world = smallest_world(sharded, has, MOST_GPUS)
-    options = [] if world is None else [_option(world, training, has, checkpointing=False)]
-    if not training.checkpointing:
-        fewer = smallest_world(replace(sharded, checkpointing=True), has, MOST_GPUS)
+def advice(training: Training, has: float) -> str:
+    """The fewest GPUs on which it fits in shards, as it is and with checkpointing; unsharded, the batch that fits."""
+    if training.in_shards(1) is None:
+        options = [_batch_option(training, USABLE * has), _checkpointing_option(training, USABLE * has)]
+        given = [option for option in options if option]
+        return f"would fit with {', or '.join(given)}" if given else "does not fit, whatever the batch"
+    world = smallest_world(training, has, MOST_GPUS)
+    options = [] if world is None else [_option(world, training, has)]
+    recomputing = None if training.checkpointing else training.at(checkpointing=True)
+    if recomputing is not None:
+        fewer = smallest_world(recomputing, has, MOST_GPUS)
         if fewer is not None and (world is None or fewer < world):
-            options.append(_option(fewer, training, has, checkpointing=True))
-    return f"fits from {' or '.join(options)}" if options else "does not fit at this batch and context, however sharded"
+            options.append(_option(fewer, recomputing, has, "checkpointing"))
+    return f"fits from {' or '.join(options)}" if options else "does not fit at this batch, however sharded"
 
 
-def _option(world: int, training: DecoderTraining, has: float, *, checkpointing: bool) -> str:
+def _option(world: int, training: Training, has: float, *more: str) -> str:
     """GPU count and what it takes there; sharding begins with two, and is not asked for where it changes nothing."""
-    unsharded = replace(training, checkpointing=training.checkpointing or checkpointing)
-    sharding = max(world, training.world) > 1 and not (world == 1 and memory_of(unsharded).peak <= has)
-    takes = ["fsdp"] * sharding + ["checkpointing"] * checkpointing
+    sharding = max(world, training.world) > 1 and not (world == 1 and training.peak <= has)
+    takes = ["fsdp"] * sharding + list(more)
     return f"{world} GPU{'s' * (world > 1)}" + (f" with {' and '.join(takes)}" if takes else "")

@@ -85,11 +85,15 @@ class PlannedSession:
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """What the plan will cost; `basis` says where the figures come from."""
+    """What the plan will cost; `basis` says where the figures come from.
+
+    `in_budget` is how many trials begin within the sweep's `max_hours`, if it has any, in a run that begins now.
+    """
 
     wall_s: float
     energy_wh: float | None
     basis: str
+    in_budget: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,7 +16,7 @@ from rtxscale.plan.grid import is_communication
 from rtxscale.plan.model import Dropped, PlannedSession
 from rtxscale.plan.order import WITH_THREE, WITH_TWO, count_sentinels
 from rtxscale.plan.resolve import CONSTANT, Cells, arms
-from rtxscale.spec.cell import Cell, Ddp, Nccl
+from rtxscale.spec.cell import PER_CLASS, Cell, Ddp, Nccl
 from rtxscale.spec.method import energy_shortfall, shortfalls
 from rtxscale.spec.sweep import Sweep
 from rtxscale.spec.workload import CUDA_GRAPH_MODES
@@ -36,6 +36,7 @@ def plan_notes(
         *baseline_notes(sweep, cells, device),
         *_method_notes(sweep, cells, device),
         *_drift_notes(sweep, sessions),
+        *_unknown_links(sweep, inventory, device),
         *_placement_notes(sessions),
     )
 
@@ -109,6 +110,19 @@ def _drift_notes(sweep: Sweep, sessions: Sequence[PlannedSession]) -> Iterator[s
         yield f"no session has {WITH_TWO} trials or more: there are no sentinels"
     if sweep.order == "as_written" and several:
         yield "order as_written: drift within a session falls on the cells by their place; interleaved spreads it"
+
+
+def _unknown_links(sweep: Sweep, inventory: Inventory, device: str) -> Iterator[str]:
+    """Nodes whose classes of links are not in the plan although it asks for each class that there is."""
+    if device != "cuda" or PER_CLASS not in (sweep.placement, *sweep.axes.get("placement", ())):
+        return
+    unknown = [node.node_id for node in inventory.nodes if len(node.gpus) > 1 and not node.links]
+    if unknown:
+        whose = "an assumed machine" if inventory.assumed else ", ".join(unknown)
+        yield (
+            f"placement by_class: how GPUs of one node are linked is not known of {whose}, so no class within a node "
+            "is planned here; a sweep asks NVML on each node, and has a cell more for each class that it finds"
+        )
 
 
 def _placement_notes(sessions: Sequence[PlannedSession]) -> Iterator[str]:

@@ -12,7 +12,8 @@ from typing import Any
 from rtxscale.models.memory import SHARDED
 from rtxscale.plan.grid import Point, make_grid
 from rtxscale.plan.model import Dropped
-from rtxscale.plan.rules import Site, refusal, refusal_of_fields
+from rtxscale.plan.rules import refusal, refusal_of_fields
+from rtxscale.plan.site import Site
 from rtxscale.spec.cell import PER_CLASS, Cell, make_cell
 from rtxscale.spec.sweep import Sweep
 from rtxscale.spec.workload import CUDA_GRAPH_MODES, CollectivesWorkload
@@ -134,7 +135,7 @@ def _applicable(fields: dict[str, Any], site: Site) -> dict[str, Any]:
     changes: dict[str, Any] = {"workload": workload}
     if fields["gpus"] == 1:
         changes.update(ddp={}, collectives=None, nodes=None, gpus_per_node=None, placement="packed")
-    if workload["kind"] == "collectives" or workload.get("parallel") in SHARDED:
+    if (workload["kind"] == "collectives" and not workload.get("buckets_of")) or workload.get("parallel") in SHARDED:
         changes["ddp"] = {}
     if workload["kind"] == "simulated":
         changes["collectives"] = None
@@ -152,11 +153,14 @@ def _applicable(fields: dict[str, Any], site: Site) -> dict[str, Any]:
 
 def _idle_fields(workload: dict[str, Any]) -> tuple[str, ...]:
     """Fields of the workload that another of its fields makes meaningless."""
+    schedule = ("schedule_steps",) if workload.get("schedule", "constant") == "constant" else ()
     resharding = () if workload.get("parallel") == "fsdp" else ("reshard_after_forward",)
     adapters = ("lora_rank", "lora_alpha", "lora_targets") if workload.get("tuning") == "full" else ()
     resident = workload.get("data", "resident") == "resident"
     loading = ("data_path", "loader_workers", "pin_memory") if resident else ()
-    return resharding + adapters + loading
+    size = ("size",) if workload.get("path") and workload["kind"] == "language" else ()
+    library = () if workload.get("precision") == "fp8" else ("fp8_library",)
+    return size + library + schedule + resharding + adapters + loading
 
 
 def _with_batches(workload: dict[str, Any], gpus: int) -> dict[str, Any]:

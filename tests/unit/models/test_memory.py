@@ -9,10 +9,10 @@ from rtxscale.models.memory import (
     attention_activations,
     block_activations,
     memory_of,
-    smallest_world,
     weight_copies,
 )
 from rtxscale.models.shapes import SIZES, Adapter
+from rtxscale.models.training import smallest_world
 
 TINY = DecoderTraining(shape=SIZES["tiny"], context=128, sequences=2)
 
@@ -194,4 +194,5 @@ def test_the_smallest_world_is_the_first_that_fits():
     assert (
         memory_of(replace(training, world=world)).peak <= 32 * GIB < memory_of(replace(training, world=world - 1)).peak
     )
-    assert smallest_world(replace(training, parallel="ddp"), 32 * GIB, 64) is None
+    assert smallest_world(training, 32 * GIB, world - 1) is None
+    assert smallest_world(replace(training, parallel="ddp"), 32 * GIB, 64) == world

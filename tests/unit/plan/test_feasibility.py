@@ -69,7 +69,7 @@ def test_what_no_single_change_makes_fit_is_said():
     said = what_would_fit(cell, RTX_5090_MIB, {})
     assert "and fits from 8 GPUs with fsdp and checkpointing" in said
     assert peak_mib(cell, world=8, checkpointing=True) <= USABLE * RTX_5090_MIB
-    assert "does not fit at this batch and context, however sharded" in what_would_fit(cell, 8000, {})
+    assert "does not fit at this batch, however sharded" in what_would_fit(cell, 8000, {})
 
 
 def test_where_the_model_sees_room_the_advice_still_asks_for_less():
@@ -97,10 +97,10 @@ def test_the_advice_is_below_the_batch_that_failed():
 
 
 def test_what_is_not_known_is_said():
-    assert what_would_fit(vision(256), RTX_5090_MIB, {}) == (
+    assert what_would_fit(vision(256, model="unheard_of"), RTX_5090_MIB, {}) == (
         "not known what would fit; try batch_per_gpu 128: activations scale with it"
     )
-    assert "a smaller image_size or model" in what_would_fit(vision(1), RTX_5090_MIB, {})
+    assert "a smaller image_size or model" in what_would_fit(vision(1), None, {})
     assert "a smaller context or model" in what_would_fit(language(batch_per_gpu=1), None, {})
     collectives = Cell.model_validate({"gpus": 2, "workload": {"kind": "collectives", "sizes_mib": [1, 4096]}})
     assert what_would_fit(collectives, RTX_5090_MIB, {}) == "not known what would fit; try sizes_mib up to 2048"
@@ -108,3 +108,42 @@ def test_what_is_not_known_is_said():
 
 def test_without_a_gpu_only_what_was_measured_is_known():
     assert what_would_fit(vision(8), None, {2: 100.0}) == "batch_per_gpu 2 fits"
+
+
+def test_of_a_decoder_of_ones_own_nothing_is_known():
+    assert training_of(language(path="mine").workload, 1) is None
+    assert memory_shortage(language(path="mine", batch_per_gpu=4096), RTX_5090_MIB) is None
+
+
+def test_images_are_refused_with_the_batch_that_fits():
+    said = memory_shortage(vision(2048), RTX_5090_MIB)
+    assert re.fullmatch(r"needs about 86 GiB per GPU, has 32; would fit with batch_per_gpu \d+ instead of 2048", said)
+    batch = int(re.search(r"(\d+) instead", said).group(1))
+    needs = [training_of(vision(size).workload, 1).peak for size in (batch, batch + 1)]
+    assert needs[0] <= USABLE * RTX_5090_MIB * MIB < needs[1]
+    assert memory_shortage(vision(512), RTX_5090_MIB) is None
+    assert memory_shortage(vision(2048, model="unheard_of"), RTX_5090_MIB) is None
+
+
+def test_a_compiled_model_is_refused_for_its_states_alone():
+    assert memory_shortage(vision(2048, compile="default"), RTX_5090_MIB) is None
+    large = {"model": "vit_large_patch16_224", "optimizer": "adamw"}
+    assert memory_shortage(vision(1, compile="default", **large), 4000).startswith("needs about 6 GiB per GPU, has 4")
+
+
+def test_the_unet_is_refused_with_the_gpus_it_fits_on():
+    def unet(gpus, **fields):
+        workload = {"kind": "diffusion", "batch_per_gpu": 1, **fields}
+        return Cell.model_validate({"gpus": gpus, "workload": workload})
+
+    assert memory_shortage(unet(1), RTX_5090_MIB) == (
+        "needs about 42 GiB per GPU, has 32; fits from 3 GPUs with fsdp or 2 GPUs with fsdp and checkpointing"
+    )
+    assert memory_shortage(unet(2, parallel="fsdp", checkpointing="on"), RTX_5090_MIB) is None
+    said = what_would_fit(unet(1, batch_per_gpu=12), H200_MIB, {})
+    assert "would fit with batch_per_gpu 10 instead of 12, or checkpointing, or " in said
+
+
+def test_what_ran_out_of_memory_by_the_counts_gets_a_batch():
+    said = what_would_fit(vision(1024), RTX_5090_MIB, {})
+    assert re.search(r"it needs at least 43\.\d GiB and would fit with batch_per_gpu \d+ instead of 1024", said)

@@ -1,6 +1,7 @@
 """What fits: predicted memory against the card's, for sweeps of every kind, and the command that prints it."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import typer
@@ -8,7 +9,8 @@ from typer.testing import CliRunner
 
 from rtxscale.cli.fit import register
 from rtxscale.errors import BadInput
-from rtxscale.plan.fit import NO_MODEL, STATES_ONLY, fits, memory_of_gpu
+from rtxscale.models.counted import Catalogue, shipped
+from rtxscale.plan.fit import COMPILED, NO_MODEL, fits, memory_of_gpu, uncounted
 from rtxscale.spec.load import parse_sweep
 
 TEXT = """\
@@ -59,11 +61,69 @@ def test_settings_that_need_the_same_memory_are_told_once():
 
 
 def test_what_is_not_modelled_is_not_known():
-    assert {one.verdict for one in fits(sweep("vision", ""), "RTX 5090")} == {"not known"}
-    assert fits(sweep("vision", ""), "RTX 5090")[0].note == NO_MODEL
-    alone, shared, _ = fits(sweep("diffusion", "parallel: fsdp, "), "RTX 5090")
-    assert (alone.verdict, shared.verdict) == ("does not fit", "not known")
-    assert shared.note == STATES_ONLY
+    (one, *_) = fits(sweep("script", "path: train.py, "), "RTX 5090")
+    assert (one.verdict, one.needs_gib, one.note) == ("not known", None, NO_MODEL)
+
+
+def test_images_fit_up_to_the_largest_batch():
+    found = told(fits(sweep("vision", "model: resnet50, ", batch=256), "RTX 5080"))
+    assert found[(1,)].verdict == found[(8,)].verdict == "fits"
+    assert found[(8,)].needs_gib - found[(1,)].needs_gib == pytest.approx(25_557_032 * 4 / 2**30), "DDP's buckets"
+    most = found[(1,)].largest_batch
+    at, beyond = (fits(sweep("vision", "", batch=batch), "RTX 5080")[0] for batch in (most, most + 1))
+    assert at.needs_gib <= 0.9 * 16 < beyond.needs_gib
+    large = fits(sweep("vision", "precision: fp32, ", batch=1024), "RTX 5080")[0]
+    assert (large.verdict, large.largest_batch) == ("does not fit", 174)
+    assert large.note == "would fit with batch_per_gpu 174 instead of 1024"
+
+
+def test_checkpointing_is_named_where_it_makes_images_fit():
+    (one, *_) = fits(sweep("vision", "model: vit_large_patch16_224, ", batch=256), "RTX 5090")
+    assert (one.verdict, one.needs_gib > 46) == ("does not fit", True)
+    assert one.note.endswith("or checkpointing")
+
+
+def test_the_unet_needs_shards_on_small_cards():
+    alone, two, eight = fits(sweep("diffusion", "parallel: fsdp, checkpointing: on, "), "RTX 5090")
+    assert alone.verdict == "does not fit"
+    assert alone.note == "fits from 2 GPUs with fsdp"
+    assert alone.needs_gib > 2_567_463_684 * 16 / 2**30
+    assert two.needs_gib > eight.needs_gib
+    assert (two.verdict, eight.verdict) == ("fits", "fits")
+    assert eight.largest_batch > two.largest_batch >= 1
+
+
+def test_a_compiled_model_is_counted_without_the_compiler_and_never_surely_too_large_for_its_activations():
+    axes = "  workload.compile: [off, default]\n"
+    eager, compiled, *_ = fits(sweep("vision", "", axes=axes, batch=2048), "RTX 5090")
+    assert (eager.verdict, compiled.verdict) == ("does not fit", "tight")
+    assert compiled.note == COMPILED
+    assert compiled.needs_gib == eager.needs_gib
+
+
+def test_what_does_not_come_with_rtxscale_has_to_be_counted():
+    axes = "  workload.model: [resnet50, test_resnet]\n  workload.precision: [bf16, fp32, fp16]\n"
+    asked = uncounted(sweep("vision", "image_size: 64, ", axes=axes), "RTX 5090")
+    assert [(one.model, one.low, one.checkpointing, one.image_size) for one in asked] == [
+        ("test_resnet", True, False, 64),
+        ("test_resnet", True, True, 64),
+        ("test_resnet", False, False, 64),
+        ("test_resnet", False, True, 64),
+    ]
+    (one, *_) = fits(sweep("vision", "model: test_resnet, "), "RTX 5090")
+    assert (one.verdict, one.note) == ("not known", "workload.model test_resnet: not counted")
+    subject = replace(asked[0], image_size=224)
+    failed = Catalogue(problems={subject: "RuntimeError: why"})
+    (one, *_) = fits(sweep("vision", "model: test_resnet, "), "RTX 5090", failed)
+    assert one.note == "workload.model test_resnet: RuntimeError: why"
+    known = Catalogue(counts={subject: shipped().find(replace(subject, model="resnet18"))})
+    (one, *_) = fits(sweep("vision", "model: test_resnet, "), "RTX 5090", known)
+    assert one.verdict == "fits"
+
+
+def test_nothing_is_asked_of_other_workloads():
+    assert uncounted(sweep(), "RTX 5090") == []
+    assert uncounted(sweep("diffusion", ""), "RTX 5090") == []
 
 
 def test_a_gpu_that_is_not_known_is_named_with_the_nearest():
@@ -71,8 +131,8 @@ def test_a_gpu_that_is_not_known_is_named_with_the_nearest():
         memory_of_gpu("RTX PRO 5000")
 
 
-def printed(tmp_path, *arguments):
-    (tmp_path / "fit.yaml").write_text(TEXT.format(kind="language", fields="size: 7b, ", axes="", batch=1))
+def printed(tmp_path, *arguments, kind="language", fields="size: 7b, "):
+    (tmp_path / "fit.yaml").write_text(TEXT.format(kind=kind, fields=fields, axes="", batch=1))
     app = typer.Typer()
     app.callback()(lambda: None)
     register(app)
@@ -89,3 +149,19 @@ def test_the_command_prints_eighty_columns_or_json(tmp_path):
     data = json.loads(printed(tmp_path, "--gpu", "rtx 5090", "--json"))
     assert (data["gpu"], data["memory_gib"], len(data["cells"])) == ("RTX 5090", 32, 3)
     assert data["cells"][0]["needs_gib"] > 100
+
+
+def test_the_command_counts_what_it_has_to_in_a_process_that_may_fail(tmp_path, monkeypatch):
+    monkeypatch.setattr("rtxscale.cli.counting.PROGRAM", "rtxscale.no_such_program")
+    arguments = {"kind": "vision", "fields": "model: test_resnet, "}
+    data = json.loads(printed(tmp_path, "--gpu", "rtx 5090", "--json", **arguments))
+    assert {cell["verdict"] for cell in data["cells"]} == {"not known"}
+    assert "could not be counted" in data["cells"][0]["note"]
+    assert "No module named" in data["cells"][0]["note"]
+    assert max(map(len, printed(tmp_path, "--gpu", "rtx 5090", **arguments).splitlines())) <= 80
+
+
+def test_the_command_counts_a_model_that_does_not_come_with_it(tmp_path):
+    data = json.loads(printed(tmp_path, "--gpu", "rtx 5090", "--json", kind="vision", fields="model: test_resnet, "))
+    assert {cell["verdict"] for cell in data["cells"]} == {"fits"}
+    assert 0 < data["cells"][0]["needs_gib"] < 0.1

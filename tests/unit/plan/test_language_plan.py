@@ -65,6 +65,24 @@ def test_settings_of_lora_are_loras_alone():
     assert len(made.sessions) == 2, "full and lora share a session per visit"
 
 
+def test_a_constant_learning_rate_has_no_length():
+    axes = {"gpus": [1], "workload.schedule": ["constant", "cosine"], "workload.schedule_steps": [100, 200]}
+    made = plan(axes, machine(gpus=1), workload=TINY)
+    assert sorted((c.workload.schedule, c.workload.schedule_steps) for c in cells(made)) == [
+        ("constant", 10_000),
+        ("cosine", 100),
+        ("cosine", 200),
+    ]
+
+
+def test_a_schedule_that_only_warms_up_is_refused():
+    given = {"schedule": "step", "schedule_steps": 50, "schedule_warmup_steps": 50}
+    said = only_reason({"gpus": [1]}, machine(gpus=1), **given)
+    assert "schedule_warmup_steps 50 leave nothing of schedule_steps 50 to schedule step" in said
+    warmed = plan({"gpus": [1]}, machine(gpus=1), workload=TINY | {"schedule_warmup_steps": 50_000})
+    assert len(cells(warmed)) == 1
+
+
 def test_zero1_has_buckets_and_the_other_stages_have_none():
     axes = {"gpus": [2], "ddp.bucket_mib": [1], "workload.parallel": ["zero1", "zero2", "zero3"]}
     made = plan(axes, machine(gpus=2), workload=TINY | {"reshard_after_forward": False})
@@ -149,7 +167,7 @@ def test_checkpointing_is_advised_where_it_saves_gpus():
 
 def test_what_no_sharding_can_hold_is_said():
     workload = {"kind": "language", "size": "1b", "context": 1_000_000, "batch_per_gpu": 8}
-    with pytest.raises(PlanError, match="does not fit at this batch and context, however sharded"):
+    with pytest.raises(PlanError, match="does not fit at this batch, however sharded"):
         plan({"gpus": [1]}, machine(gpus=1), workload=workload)
 
 

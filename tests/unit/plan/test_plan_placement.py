@@ -1,5 +1,6 @@
 """Where workers go: matched nodes, classes of links, and what has no place."""
 
+from dataclasses import replace
 from itertools import combinations
 
 import pytest
@@ -7,6 +8,7 @@ from made_plans import cells, machine, node, plan, swept
 
 from rtxscale.devices.inventory import Gpu, GpuLink, Inventory, Node
 from rtxscale.errors import PlanError
+from rtxscale.plan.assume import assumed_inventory
 from rtxscale.plan.model import Placement
 from rtxscale.plan.placement import Placer
 
@@ -192,6 +194,21 @@ def test_without_known_links_no_class_is_planned():
     made = plan({"gpus": [1, 2], "placement": ["by_class"]}, machine(2))
     assert [cell.gpus for cell in cells(made)] == [1]
     assert "have no known class here" in made.dropped[0].reason
+
+
+def test_classes_that_cannot_be_known_are_told():
+    by_class = {"gpus": [1, 2], "placement": ["by_class"]}
+    told = [note for note in plan(by_class, assumed_inventory("2 nodes of 4x RTX 5090")).notes if "by_class" in note]
+    assert len(told) == 1
+    assert "is not known of an assumed machine, so no class within a node is planned here" in told[0]
+    half_known = plan(by_class, Inventory(nodes=(two_sockets(), replace(two_sockets("b"), links=()))))
+    assert any("is not known of b, so" in note for note in half_known.notes)
+    for made in (
+        plan(by_class, Inventory(nodes=(two_sockets(), two_sockets("b")))),
+        plan({"gpus": [1, 2]}, assumed_inventory("2 nodes of 4x RTX 5090")),
+        plan({"gpus": [1, 2], "placement": ["packed", "by_class"]}, machine(0)),
+    ):
+        assert not any("by_class" in note for note in made.notes)
 
 
 def test_placements_that_are_the_same_gpus_are_told():
