@@ -13,11 +13,11 @@ from pydantic import ValidationError
 
 from rtxscale.spec.cell import Measure
 from rtxscale.spec.document import Document, Path, shorten
-from rtxscale.spec.fields import KINDS, Field, axis_field, axis_paths, is_option, sweep_fields
+from rtxscale.spec.fields import KINDS, Field, axis_field, axis_paths, sweep_fields
 from rtxscale.spec.method import contradictions
 from rtxscale.spec.phrases import alternatives, found_value, hint, nearest
+from rtxscale.spec.section_checks import check_sections, key_line, workload_kind
 from rtxscale.spec.sweep import Sweep
-from rtxscale.spec.wall_power import FIELDS_OF, WallPower
 
 MAX_TRIALS = 100_000
 """Grid points times visits times repeats that a sweep may have: more is a slip, and would take months."""
@@ -28,23 +28,14 @@ SCALARS = (bool, int, float, str)
 
 
 def check_document(document: Document) -> None:
-    """Add every problem of axes, zip, exclude, study, script, measure and grid size."""
+    """Add every problem of axes, zip, exclude, study, single sections, measure and grid size."""
     check_axes(document)
     check_zip(document)
     check_exclude(document)
     check_study(document)
-    check_script(document)
-    check_nodes(document)
+    check_sections(document)
     check_measure(document)
-    check_hardware(document)
-    check_wall_power(document)
     check_size(document)
-
-
-def workload_kind(document: Document) -> str | None:
-    """The workload's kind, or None when it is not a known one."""
-    kind = document.at(("workload", "kind"))
-    return kind if isinstance(kind, str) and kind in KINDS else None
 
 
 def _axes(document: Document) -> dict[str, Any]:
@@ -71,7 +62,7 @@ def check_axes(document: Document) -> None:
 
 def _report_axis_path(document: Document, path: str, values: Any, kind: str | None) -> None:
     place: Path = ("axes", path)
-    line = _key_line(document, place)
+    line = key_line(document, place)
     fields = sweep_fields(kind)
     field = fields.get(path)
     if field is not None and field.section is None and path.partition(".")[0] in ("workload", "collectives", "gpus"):
@@ -120,7 +111,7 @@ def _check_not_fixed(document: Document, path: str) -> None:
         return
     where = document.line(tuple(path.split(".")))
     found = f"{path} both as an axis and fixed in line {where}"
-    document.report(("axes", path), found, "one of the two", line=_key_line(document, ("axes", path)))
+    document.report(("axes", path), found, "one of the two", line=key_line(document, ("axes", path)))
 
 
 def check_zip(document: Document) -> None:
@@ -172,7 +163,7 @@ def check_exclude(document: Document) -> None:
 def _check_excluded(document: Document, place: Path, value: Any, known: dict[str, dict[Any, Any]]) -> None:
     name = str(place[-1])
     if name not in known:
-        document.report(place, f"the axis {name}", _declared_axis(document, name), line=_key_line(document, place))
+        document.report(place, f"the axis {name}", _declared_axis(document, name), line=key_line(document, place))
     elif known[name] and (not isinstance(value, SCALARS) or _data(value) not in known[name]):
         values = shorten(alternatives([str(other) for other in known[name].values()]))
         document.report(place, found_value(value, document.marks.get(place)), f"a value of the axis: {values}")
@@ -199,67 +190,7 @@ def check_study(document: Document) -> None:
         elif name not in needed and given:
             place: Path = fixed if document.at(fixed) is not None else axis
             expected = f"workload.{needed[0]} alone: study: {study} does not use {name} (study: both uses both)"
-            document.report(place, f"workload.{name}", expected, line=_key_line(document, place))
-
-
-def check_script(document: Document) -> None:
-    """One way into the user's code, options with usable names, and work per step where every step has that much."""
-    if workload_kind(document) != "script":
-        return
-    place: Path = ("workload",)
-    ways = [name for name in ("entry", "path") if _given(document, name)]
-    if len(ways) != 1:
-        found = "both entry and path" if ways else "neither entry nor path"
-        expected = "one of them: entry: package.module:function, or path: train.py"
-        document.report(place, found, expected, line=_key_line(document, place))
-    if document.at((*place, "arguments")) and "path" not in ways:
-        document.report((*place, "arguments"), "arguments without a path", "options, which a function finds in its job")
-    options = document.at((*place, "options"))
-    for name in options if isinstance(options, dict) else []:
-        if not is_option(name):
-            expected = "a name of letters, digits and underscores that settings have no use for themselves"
-            where: Path = (*place, "options", name)
-            document.report(where, f"the option {shorten(name)}", expected, line=_key_line(document, where))
-    varied = document.at(("study",)) != "weak" or document.at(("axes", "workload.batch_per_gpu")) is not None
-    if varied and document.at((*place, "work_per_step")) is not None:
-        expected = "what the code itself says of each step: a fixed number is wrong for all batches but one"
-        document.report((*place, "work_per_step"), "one work_per_step for several batches", expected)
-
-
-def check_wall_power(document: Document) -> None:
-    """Each source of wall power has the fields that it needs, and none of another's."""
-    meter = document.at(("wall_power",))
-    source = meter.get("source") if isinstance(meter, dict) else None
-    if source not in FIELDS_OF:
-        return
-    needed, allowed = FIELDS_OF[source]
-    for name in needed:
-        if not meter.get(name):
-            document.report(("wall_power", name), "nothing", f"wall_power.{name}, which source: {source} needs")
-    for name in meter:
-        if name not in ("source", "period_s", *needed, *allowed) and name in WallPower.model_fields:
-            document.report(("wall_power", name), f"wall_power.{name}", f"a field that source: {source} has a use for")
-
-
-def check_nodes(document: Document) -> None:
-    """Two of gpus, nodes and gpus_per_node give the third; fixed ones agree; `plan.rules` looks at points of axes."""
-    names = ("gpus", "nodes", "gpus_per_node")
-    given = [name for name in names if document.at((name,)) is not None or document.at(("axes", name)) is not None]
-    shape = [name for name in given if name != "gpus"]
-    if len(given) == 1 and shape:
-        missing = alternatives([name for name in names if name not in given])
-        place: Path = (shape[0],) if document.at((shape[0],)) is not None else ("axes", shape[0])
-        expected = f"{missing} beside it, fixed or as an axis: two of the three give the third"
-        document.report(place, f"{shape[0]} alone", expected, line=_key_line(document, place))
-    gpus, nodes, each = (document.at((name,)) for name in names)
-    if all(type(number) is int and number > 0 for number in (gpus, nodes, each)) and gpus != nodes * each:
-        expected = f"gpus: {nodes * each}, or no gpus: it is nodes times gpus_per_node"
-        document.report(("gpus",), f"gpus: {gpus} with {nodes} nodes of {each}", expected)
-
-
-def _given(document: Document, name: str) -> bool:
-    """Whether a field of the workload is given, fixed or as an axis."""
-    return bool(document.at(("workload", name))) or document.at(("axes", f"workload.{name}")) is not None
+            document.report(place, f"workload.{name}", expected, line=key_line(document, place))
 
 
 def check_measure(document: Document) -> None:
@@ -274,13 +205,6 @@ def check_measure(document: Document) -> None:
         if not axes.intersection((*one.fields, "profile")):
             blamed = next((name for name in one.fields if given.get(name) is not None), one.fields[0])
             document.report(("measure", blamed), one.found, one.expected)
-
-
-def check_hardware(document: Document) -> None:
-    """A sweep for the CPU asks for no GPUs."""
-    place: Path = ("hardware", "min_gpus")
-    if document.at(("hardware", "device")) == "cpu" and document.at(place) is not None:
-        document.report(place, "min_gpus together with device: cpu", "one of the two")
 
 
 def check_size(document: Document) -> None:
@@ -298,11 +222,6 @@ def check_size(document: Document) -> None:
         large = "axes" if points > MAX_TRIALS or not rounds else max(rounds, key=lambda name: rounds[name])
         expected = f"at most {MAX_TRIALS:,}: shorten axes, zip them, or visit less often"
         document.report((large,), f"a grid of {count:,} trials", expected)
-
-
-def _key_line(document: Document, path: Path) -> int | None:
-    mark = document.marks.get(path)
-    return None if mark is None else mark.key_line
 
 
 def _data(value: Any) -> tuple[bool, Any]:

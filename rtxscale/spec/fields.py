@@ -15,9 +15,10 @@ from pydantic.fields import FieldInfo
 
 from rtxscale.spec.cell import Cell
 from rtxscale.spec.phrases import expected_value
+from rtxscale.spec.script import Options
 from rtxscale.spec.section import Section
 from rtxscale.spec.sweep import Sweep
-from rtxscale.spec.workload import Options, Workload
+from rtxscale.spec.workload import Workload
 
 KINDS: dict[str, type[Section]] = {
     get_args(model.model_fields["kind"].annotation)[0]: model for model in get_args(get_args(Workload)[0])

@@ -13,10 +13,11 @@ from typing import Any
 from pydantic import ValidationError
 
 from rtxscale.errors import Problem, SpecError
-from rtxscale.spec.checks import check_document, workload_kind
+from rtxscale.spec.checks import check_document
 from rtxscale.spec.document import Document, Path, parse_document
 from rtxscale.spec.fields import KINDS, sweep_fields
 from rtxscale.spec.phrases import alternatives, found_value, hint, nearest
+from rtxscale.spec.section_checks import workload_kind
 from rtxscale.spec.sweep import Sweep
 
 MAX_BYTES = 128 * 1024

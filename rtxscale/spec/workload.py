@@ -8,39 +8,26 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from rtxscale.models.shapes import Adapter
+from rtxscale.spec.script import ScriptWorkload
 from rtxscale.spec.section import PositiveFloat, PositiveInt, Section, Several
+from rtxscale.spec.training import Learning, Loading, Precision
 
-Precision = Literal["fp32", "tf32", "fp16", "bf16"]
 DecoderPrecision = Literal["fp32", "tf32", "fp16", "bf16", "fp8", "fp4"]
 """fp4 can be asked for and is refused by the plan, with the reason."""
 CompileMode = Literal["off", "default", "reduce-overhead", "max-autotune"]
 Operation = Literal["all_reduce", "reduce_scatter", "all_gather", "broadcast", "all_to_all"]
 DecoderSize = Literal["tiny", "125m", "350m", "1b", "7b", "13b"]
-AttentionKernel = Literal["auto", "flash", "efficient", "math", "cudnn"]
+AttentionKernel = Literal["auto", "flash", "efficient", "math", "cudnn", "flash_attention_2"]
 Matrix = Literal["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 
 CUDA_GRAPH_MODES = ("reduce-overhead", "max-autotune")
 """Modes of torch.compile that use CUDA graphs on GPUs."""
 
 
-class Loading(Section):
-    """Where data come from that do not stay on the device."""
-
-    data_path: str = Field(
-        "",
-        pattern=r"^$|^[^/~\x00][^\x00]*$",
-        description="File or directory of one's own data, relative to the sweep file.",
-    )
-    loader_workers: Annotated[int, Field(ge=0, le=256)] = Field(
-        4, description="Loader processes of each GPU; 0: the rank loads by itself. Resident data have none."
-    )
-    pin_memory: Literal["on", "off"] = Field("on", description="Batches go to the GPU from page-locked memory.")
-
-
-class VisionWorkload(Loading):
+class VisionWorkload(Learning, Loading):
     """Train a timm image model with DDP on random images that stay on the device, or on images from a loader."""
 
     kind: Literal["vision"]
@@ -53,7 +40,6 @@ class VisionWorkload(Loading):
     )
     accumulation: PositiveInt = Field(1, description="Micro-steps whose gradients are added up for one update.")
     optimizer: Literal["sgd", "adamw"] = Field("sgd", description="sgd with a momentum of 0.9, or adamw.")
-    learning_rate: Literal["auto"] | PositiveFloat = Field("auto", description="auto: 0.01 for sgd, 0.001 for adamw.")
     checkpointing: Literal["off", "on"] = Field(
         "off", description="Recompute activations in backward, as timm cuts them."
     )
@@ -79,11 +65,17 @@ class VisionWorkload(Loading):
         return f"{self.kind}/{self.model}"
 
 
-class LanguageWorkload(Loading):
-    """Train a Llama-shaped decoder, or LoRA's adapters on it, with AdamW: on random tokens that stay, or on text."""
+class LanguageWorkload(Learning, Loading):
+    """Train a decoder, or LoRA's adapters on it, with AdamW: on random tokens that stay, or on text."""
 
     kind: Literal["language"]
     size: DecoderSize = Field("125m", description="Name of a shape in `models.shapes`; weights are random.")
+    path: str = Field(
+        "",
+        pattern=r"^$|^[^/~\x00][^\x00]*$",
+        description="Instead of size: directory of a decoder of one's own, relative to the sweep file, with a "
+        "config.json in transformers' form; weights are those of its .safetensors, else random.",
+    )
     context: Annotated[int, Field(ge=2, le=1_048_576)] = Field(2048, description="Tokens in a sequence.")
     data: Literal["resident", "synthetic", "tokens", "bytes", "stdlib"] = Field(
         "resident",
@@ -98,12 +90,17 @@ class LanguageWorkload(Loading):
     )
     accumulation: PositiveInt = Field(1, description="Micro-steps whose gradients are added up for one update.")
     checkpointing: Literal["off", "on"] = Field("off", description="Recompute each block's activations in backward.")
-    attention: AttentionKernel = Field("auto", description="The one kernel allowed; auto leaves the choice to PyTorch.")
+    attention: AttentionKernel = Field(
+        "auto",
+        description="The one kernel allowed; auto leaves the choice to PyTorch; flash_attention_2: the flash-attn "
+        "package instead of PyTorch.",
+    )
     precision: DecoderPrecision = Field(
         "bf16",
-        description="fp32, tf32 (fp32 with TF32 matmuls), fp16 with scaling, bf16; fp8: the blocks' matrices by "
-        "torchao, the rest in bf16; fp4 is refused.",
+        description="fp32, tf32 (fp32 with TF32 matmuls), fp16 with scaling, bf16; fp8: the blocks' matrices, the rest "
+        "in bf16; fp4 is refused.",
     )
+    fp8_library: Literal["torchao", "transformer_engine"] = Field("torchao", description="fp8: what multiplies.")
     compile: CompileMode = Field("off", description="torch.compile mode, or off.")
     parallel: Literal["ddp", "fsdp", "zero1", "zero2", "zero3"] = Field(
         "ddp",
@@ -130,19 +127,24 @@ class LanguageWorkload(Loading):
     @property
     def identity(self) -> tuple[str, ...]:
         """What a session cannot swap while warm: the model itself."""
-        return (self.kind, self.size)
+        return (self.kind, self.path or self.size)
 
     @property
     def label(self) -> str:
         """How tables name it, such as `language/1b`."""
-        return f"{self.kind}/{self.size}"
+        return f"{self.kind}/{self.path or self.size}"
 
 
-class DiffusionWorkload(Section):
-    """Train the SDXL UNet with the DDPM objective on random latents that stay on the device."""
+class DiffusionWorkload(Learning, Loading):
+    """Train the SDXL UNet with the DDPM objective, on random latents that stay or on precomputed ones from a loader."""
 
     kind: Literal["diffusion"]
     model: Literal["sdxl", "tiny"] = Field("sdxl", description="sdxl, or the same architecture in small for tests.")
+    data: Literal["resident", "latents"] = Field(
+        "resident",
+        description="resident: random, on the device; latents: precomputed, those in data_path with what they are "
+        "conditioned on.",
+    )
     batch_per_gpu: PositiveInt | None = Field(None, description="Images per GPU and step; the weak study's constant.")
     global_batch: PositiveInt | None = Field(None, description="Images of all GPUs per step; the strong study's.")
     image_size: Annotated[int, Field(ge=32, multiple_of=32)] = Field(
@@ -173,6 +175,12 @@ class CollectivesWorkload(Section):
     sizes_mib: Several[PositiveFloat] = Field(
         (1.0, 8.0, 64.0, 256.0), min_length=1, description="Message sizes in MiB, counted as nccl-tests counts them."
     )
+    buckets_of: str = Field(
+        "",
+        max_length=100,
+        description="Instead of operations and sizes_mib: the gradient buckets of a model, which DDP would reduce one "
+        "after the other with ddp.bucket_mib. A language size such as 1b, sdxl, or a timm model.",
+    )
     precision: Literal["fp32", "fp16", "bf16"] = Field("fp32", description="Element type of the message.")
 
     @property
@@ -182,69 +190,8 @@ class CollectivesWorkload(Section):
 
     @property
     def label(self) -> str:
-        """How tables name it."""
-        return self.kind
-
-
-class Options(Section):
-    """Values for somebody's own training: any names, each a single value; read as `workload.options.NAME`."""
-
-    model_config = ConfigDict(frozen=True, extra="allow", strict=True)
-    __pydantic_extra__: dict[str, bool | int | float | str] = Field(init=False)
-
-    def __eq__(self, other: object) -> bool:
-        """Equal names with equal values of equal types: 1 and true are equal in Python, and are two options."""
-        return isinstance(other, Options) and self._typed() == other._typed()
-
-    def __hash__(self) -> int:
-        """As `__eq__`."""
-        return hash(self._typed())
-
-    def _typed(self) -> frozenset[tuple[str, bool, bool | int | float | str]]:
-        return frozenset((name, isinstance(value, bool), value) for name, value in self.__pydantic_extra__.items())
-
-
-class ScriptWorkload(Section):
-    """Train with somebody's own code: a function that builds a training step, or a script with a loop of its own.
-
-    Not data, as everything else in a sweep is: this code runs. `path` and `directory` are relative to the sweep file.
-    """
-
-    kind: Literal["script"]
-    entry: str = Field(
-        "",
-        pattern=r"^$|^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*$",
-        description="A function as package.module:function, which builds the training step.",
-    )
-    path: str = Field(
-        "",
-        pattern=r"^$|^[^/~\x00][^\x00]*\.py$",
-        description="A script (.py) with its own loop, relative to directory.",
-    )
-    arguments: Several[str] = Field((), description="What the script finds in sys.argv behind its name.")
-    directory: str = Field(
-        ".", pattern=r"^[^/~\x00][^\x00]*$", description="Where modules are looked for, relative to the sweep file."
-    )
-    options: Options = Field(Options(), description="Values for the code: any names, each text, a number or a truth.")
-    batch_per_gpu: PositiveInt | None = Field(None, description="Samples per GPU and step; the weak study's constant.")
-    global_batch: PositiveInt | None = Field(None, description="Samples of all GPUs per step; the strong study's.")
-    precision: Precision = Field("fp32", description="What the code is asked to compute in; it has to do so itself.")
-    unit: str = Field(
-        "sample", pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,31}$", description="One unit of work: up to 32 letters or digits."
-    )
-    work_per_step: PositiveFloat | None = Field(
-        None, description="Units of work of one rank in a step; else what the code says, else its batch per GPU."
-    )
-
-    @property
-    def identity(self) -> tuple[str, ...]:
-        """The code; every trial of it has processes of its own."""
-        return (self.kind, self.entry or self.path)
-
-    @property
-    def label(self) -> str:
-        """How tables name it, such as `script/train:build`."""
-        return f"{self.kind}/{self.entry or self.path}"
+        """How tables name it: `collectives`, or `collectives/buckets of 1b`."""
+        return f"{self.kind}/buckets of {self.buckets_of}" if self.buckets_of else self.kind
 
 
 Share = Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)]
@@ -293,3 +240,9 @@ class CollectivesProbe(Section):
 
     operations: Several[Operation] = Field(("all_reduce",), min_length=1, description="Collectives to time.")
     sizes_mib: Several[PositiveFloat] = Field((1.0, 64.0, 512.0), min_length=1, description="Message sizes in MiB.")
+
+
+def names_files(workload: Workload) -> bool:
+    """Whether a workload names code, data or a model that lie beside the sweep file."""
+    named = (getattr(workload, name, "") for name in ("data_path", "path"))
+    return workload.kind == "script" or any(named)

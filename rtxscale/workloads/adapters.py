@@ -9,6 +9,7 @@ Source: Hu et al., LoRA (2021), arXiv:2106.09685.
 from __future__ import annotations
 
 import importlib.util
+from typing import Any
 
 import torch
 from torch import nn
@@ -75,14 +76,13 @@ def attest_tuning(workload: LanguageWorkload, model: nn.Module) -> Attested:
     """What can be trained, counted on the model that was really built, against what the shape says it should be."""
     counts = {name: (p.numel(), p.requires_grad) for name, p in model.named_parameters()}
     trainable = {name: count for name, (count, open_) in counts.items() if open_}
-    shape, adapter = SIZES[workload.size], workload.adapter
-    places = sum(quantisation.is_place(layer) for layer in model.modules())
+    places: list[Any] = [layer for layer in model.modules() if quantisation.is_place(layer)]
     every, some = sum(count for count, _ in counts.values()), sum(trainable.values())
-    if places and adapter:  # four-bit weights lie packed, several in one number
-        every = shape.parameters + adapter.parameters(shape)
+    for place in places:  # four-bit weights lie packed, several in one number
+        every += place.in_features * place.out_features - place.weight.numel()
     kind = "full" if some == every else "lora" if trainable and all(map(is_adapter, trainable)) else "other weights"
-    kind = "qlora" if kind == "lora" and places == shape.layers * len(shape.matrices) else kind
-    expected = adapter.parameters(shape) if adapter else shape.parameters
+    kind = "qlora" if kind == "lora" and places and len(places) == quantisation.matrices_in_blocks(model) else kind
+    expected = _expected(workload, some)
     return Attested(
         subject="workload.tuning",
         requested=workload.tuning,
@@ -90,3 +90,11 @@ def attest_tuning(workload: LanguageWorkload, model: nn.Module) -> Attested:
         verdict=Verdict.HONOURED if kind == workload.tuning and some == expected else Verdict.REFUTED,
         evidence="requires_grad of the model's parameters",
     )
+
+
+def _expected(workload: LanguageWorkload, seen: int) -> int:
+    """Parameters that a named shape says can be trained; of a model of one's own what was seen."""
+    if workload.path:
+        return seen
+    shape, adapter = SIZES[workload.size], workload.adapter
+    return adapter.parameters(shape) if adapter else shape.parameters

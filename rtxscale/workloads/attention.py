@@ -1,7 +1,8 @@
-"""Which attention kernel PyTorch may use, and which one it did use.
+"""Which attention kernel may be used, and which one was.
 
-`scaled_dot_product_attention` chooses among its kernels; `attention_kernel` leaves it one. What ran is read from the
-autograd graph of a real step. Caller: `workloads.language`.
+`scaled_dot_product_attention` chooses among PyTorch's kernels; `attention_kernel` leaves it one. The flash-attn package
+is called by transformers itself. What ran is read from the autograd graph of a real step. Callers:
+`workloads.language`, and `registry` for the package that is missing.
 """
 
 from __future__ import annotations
@@ -16,7 +17,10 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
 from rtxscale.nccl.attest import Attested, Verdict
+from rtxscale.workloads.optional import lacking
 
+FLASH_2 = "flash_attention_2"
+"""The flash-attn package instead of PyTorch's kernels: the name that transformers has for it."""
 BACKENDS = {
     "flash": SDPBackend.FLASH_ATTENTION,
     "efficient": SDPBackend.EFFICIENT_ATTENTION,
@@ -29,14 +33,29 @@ BACKWARD_NODES = {
     "ScaledDotProductCudnnAttention": "cudnn",
     "SafeSoftmax": "math",
     "Softmax": "math",
+    "FlashAttnFunc": FLASH_2,
+    "FlashAttnVarlenFunc": FLASH_2,
 }
 """How the backward nodes of each kernel begin; `math` is a softmax of its own between matrix products."""
-REPEATED_HEADS = "repeated_heads"
+CAUSAL, REPEATED_HEADS = "causal", "repeated_heads"
+"""Names under which transformers calls PyTorch's attention, as it is or with keys and values repeated."""
+
+
+LEAST_VERSION = (2, 3)
+NEEDED = (
+    "flash-attn >= 2.3 and, of a GPU, a compute capability >= 8.0; install it as its own documentation says, or use "
+    "attention flash, which is the same algorithm in PyTorch"
+)
+
+
+def missing_library() -> str:
+    """What to install for flash_attention_2, in words; empty when it is there."""
+    return lacking("flash-attn", LEAST_VERSION, f"workload.attention: found {FLASH_2}", NEEDED)
 
 
 def attention_kernel(requested: str) -> AbstractContextManager[Any]:
     """Allow this kernel only; PyTorch raises where it cannot run. Must span backward too, which may recompute."""
-    return nullcontext() if requested == "auto" else sdpa_kernel(BACKENDS[requested])
+    return sdpa_kernel(BACKENDS[requested]) if requested in BACKENDS else nullcontext()
 
 
 def repeated_heads(

@@ -1,8 +1,7 @@
 """Bandwidth of raw collectives, timed as nccl-tests does: in place, back to back, sizes counted its way.
 
 The mean comes from a batch of operations timed together, percentiles from operations timed one by one; the slowest
-rank's figure counts. Each size's result is checked once. Callers: `registry` (a sweep of collectives) and `rank.trial`
-(the probe after a cell's window).
+rank's figure counts. Each size's result is checked once. Callers: `workloads.raw_collectives`, `bucket_replay`.
 
 Source: https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md
 """
@@ -17,8 +16,6 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from rtxscale.nccl.attest import Attested
-from rtxscale.spec.workload import CollectivesWorkload
 from rtxscale.workloads.protocol import Bucket, Context
 from rtxscale.workloads.stopwatch import stopwatch
 
@@ -29,15 +26,18 @@ MIB = 1024 * 1024
 BATCH_S = 0.08
 FEWEST, MOST, MOST_SINGLE = 5, 400, 100
 WARM_UP = 3
+REPLAY = "all_reduce_buckets"
+"""All buckets of a model, all-reduced one after the other, as one operation."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """Which collectives to time, over which message sizes and element type."""
+    """Which collectives to time, over which message sizes and element type; or the buckets of a model, in order."""
 
-    operations: tuple[str, ...]
-    sizes_mib: tuple[float, ...]
+    operations: tuple[str, ...] = ()
+    sizes_mib: tuple[float, ...] = ()
     dtype: str = "fp32"
+    buckets: tuple[Bucket, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +69,7 @@ def bus_factor(operation: str, world: int) -> float:
     """Bus bandwidth over algorithm bandwidth; makes collectives comparable with the links' speed.
 
     Source: nccl-tests, doc/PERFORMANCE.md, with n ranks: all-reduce 2(n-1)/n; reduce-scatter, all-gather and
-    all-to-all (n-1)/n; broadcast 1.
+    all-to-all (n-1)/n; broadcast 1. A replay of buckets is made of all-reduces.
 
     >>> [bus_factor(name, 4) for name in ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast")]
     [1.5, 0.75, 0.75, 0.75, 1.0]
@@ -77,7 +77,7 @@ def bus_factor(operation: str, world: int) -> float:
     if operation == "broadcast":
         return 1.0
     share = (world - 1) / world
-    return 2 * share if operation == "all_reduce" else share
+    return 2 * share if operation in ("all_reduce", REPLAY) else share
 
 
 def message_bytes(size_mib: float, world: int, item_bytes: int) -> int:
@@ -196,11 +196,11 @@ def _time_message(message: Message, dtype: str, context: Context) -> Timing:
     message.randomise()
     for _ in range(WARM_UP):
         message()
-    guess = _seconds(message, 2, context.device)[-1]
+    guess = seconds_of(message, 2, context.device)[-1]
     answers = context.exchange((right, iterations_for(guess)))
     iterations = answers[0][1]
-    mean = sum(_seconds(message, iterations, context.device, each=False)) / iterations
-    single = _seconds(message, min(iterations, MOST_SINGLE), context.device)
+    mean = sum(seconds_of(message, iterations, context.device, each=False)) / iterations
+    single = seconds_of(message, min(iterations, MOST_SINGLE), context.device)
     worst = np.max(context.exchange((mean, *np.percentile(single, (50, 95)).tolist())), axis=0)
     return Timing(
         operation=message.operation,
@@ -225,7 +225,7 @@ def iterations_for(seconds: float) -> int:
     return max(FEWEST, min(MOST, wanted))
 
 
-def _seconds(call: Callable[[], None], times: int, device: torch.device, *, each: bool = True) -> list[float]:
+def seconds_of(call: Callable[[], None], times: int, device: torch.device, *, each: bool = True) -> list[float]:
     """Seconds of each call, or of all calls together as one item, without waiting for the device in between."""
     watch = stopwatch(device)
     watch.mark()
@@ -241,58 +241,3 @@ def _seconds(call: Callable[[], None], times: int, device: torch.device, *, each
 # Renamed in torch 2.14, where the old names warn.
 _gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
 _scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
-
-
-class Collectives:
-    """Implements `kind: collectives`."""
-
-    def prepare(self, context: Context) -> CollectivesWarmUp:
-        """A message of the largest size to warm up with.
-
-        Raises:
-            ValueError: there is only one worker.
-        """
-        workload = context.workload
-        if not isinstance(workload, CollectivesWorkload):
-            raise TypeError(f"found workload {workload.kind}, expected collectives")
-        if context.group is None:
-            raise ValueError(f"found {context.world} worker; workload collectives needs at least 2 workers")
-        return CollectivesWarmUp(workload, context)
-
-
-class CollectivesWarmUp:
-    """The largest message over and over; the timing itself is `time_collectives`. See `protocol.Running`."""
-
-    unit = "operation"
-    work_per_step: float | None = None
-
-    def __init__(self, workload: CollectivesWorkload, context: Context) -> None:
-        """Allocate the message."""
-        self._message: Message | None = Message(
-            workload.operations[0], max(workload.sizes_mib), workload.precision, context
-        )
-
-    def step(self) -> float:
-        """One operation."""
-        if self._message is not None:
-            self._message()
-        return 0.0
-
-    def loss(self) -> float | None:
-        """There is none."""
-        return None
-
-    def buckets(self) -> tuple[Bucket, ...]:
-        """There are none."""
-        return ()
-
-    def attest(self) -> tuple[Attested, ...]:
-        """Nothing beyond what NCCL's log shows."""
-        return ()
-
-    def apart(self) -> None:
-        """Without communication there is no step."""
-
-    def close(self) -> None:
-        """Free the message."""
-        self._message = None

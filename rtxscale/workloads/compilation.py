@@ -5,7 +5,11 @@ Callers: the workloads that train a model.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import torch
+from torch import nn
 
 from rtxscale.nccl.attest import Attested, Verdict
 from rtxscale.spec.workload import CUDA_GRAPH_MODES
@@ -15,6 +19,14 @@ def forget_compiled() -> None:
     """Reset dynamo: without it a new DDP wrap silently keeps the graphs, and so the buckets, of an old one."""
     torch._dynamo.reset()
     torch._dynamo.utils.counters.clear()
+
+
+def compile_blocks(blocks: Sequence[nn.Module], mode: str) -> None:
+    """Compile each block by itself, for its own shapes, however many kinds of blocks share their code."""
+    config: Any = torch._dynamo.config
+    config.recompile_limit = max(config.recompile_limit, len(blocks))
+    for block in blocks:
+        block.compile(mode=mode, dynamic=False)
 
 
 def begin_step(mode: str) -> None:

@@ -1,80 +1,42 @@
-"""Where a workload's own data lie, whether they can be trained on, and which bytes they are.
+"""Where a workload's own data lie, and which bytes they are.
 
-Reads names, sizes and headers, and imports neither torch nor a decoder of images: so a wrong path is found before
-anything runs. Nothing is downloaded. Callers: `workloads.datasets`, `registry`, and `cli.plan` for a sweep that is
-planned where it will run.
+Reads names, sizes and headers, and imports neither torch nor a decoder of images. Nothing is downloaded. Callers:
+`workloads.datasets`, `workloads.inputs`.
 """
 
 from __future__ import annotations
 
 import hashlib
-import importlib.util
+import math
+import os
 import sysconfig
 from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rtxscale.models.shapes import SIZES
 from rtxscale.spec.workload import LanguageWorkload, VisionWorkload
-from rtxscale.spec.workload import Workload as Declared
+from rtxscale.workloads.script_file import DIRECTORY_VARIABLE
 
 IMAGES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".webp", ".ppm", ".tif", ".tiff"})
 TRAINING, HELD_OUT = "train", "val"
 """Sub-directories of an image folder that has its own division."""
 TOKEN_BYTES = np.dtype("<u2")
 """A `.bin` file is bare tokens of two bytes, the lower one first, as nanoGPT and llm.c write them."""
-DIGITS_MISSING = "workload.data: found digits, which needs scikit-learn; install it with pip install 'rtxscale[data]'"
 NOT_OURS = frozenset({"site-packages", "dist-packages", "__pycache__", "test", "tests"})
 """Directories of the standard library that differ from one installation to the next."""
+PIECE_BYTES, WHOLE_BYTES = 1 << 20, 1 << 31
 
 
 class DataError(Exception):
     """Data that a workload names cannot be trained on."""
 
 
-def complaint(workload: Declared, base: Path) -> str:
-    """What is wrong with the data that a workload names; empty where nothing is. `base` is the sweep file's directory.
-
-    Looks at names, sizes and headers, not at every byte.
-    """
-    try:
-        if isinstance(workload, VisionWorkload):
-            _look_at_images(workload, base)
-        elif isinstance(workload, LanguageWorkload):
-            _look_at_tokens(workload, base)
-    except (DataError, OSError, ValueError) as error:
-        return str(error) if isinstance(error, DataError) else f"workload.data_path: cannot be read ({error})"
-    return ""
-
-
-def _look_at_images(workload: VisionWorkload, base: Path) -> None:
-    if workload.data == "digits" and importlib.util.find_spec("sklearn") is None:
-        raise DataError(DIGITS_MISSING)
-    known = len(classes_of(image_root(workload, base))) if workload.data == "images" else 10
-    if workload.data in ("images", "digits") and workload.classes < known:
-        raise DataError(
-            f"workload.classes: found {workload.classes}, and {known} classes in the data; expected at least {known}"
-        )
-
-
-def _look_at_tokens(workload: LanguageWorkload, base: Path) -> None:
-    if workload.data in ("resident", "synthetic"):
-        return
-    found = tokens_of(workload, base)
-    if found.size <= 10 * workload.context:
-        raise DataError(
-            f"workload.data: found {found.size:,} tokens; expected more than ten sequences of {workload.context:,}, "
-            "one of which is held out; use a shorter context or more data"
-        )
-    vocab = SIZES[workload.size].vocab
-    largest = int(found[: 1 << 20].max())
-    if largest >= vocab:
-        raise DataError(
-            f"workload.data: found the token {largest:,}, and a vocabulary of {vocab:,} in size {workload.size}; "
-            "expected tokens below it"
-        )
+def sweep_directory() -> Path:
+    """The directory that paths of a workload are relative to."""
+    return Path(os.environ.get(DIRECTORY_VARIABLE) or ".")
 
 
 def data_place(path: str, base: Path) -> Path:
@@ -189,6 +151,33 @@ def standard_library_files() -> list[Path]:
 
 def _joined(files: Iterable[Path]) -> NDArray[np.generic]:
     return np.frombuffer(b"".join(file.read_bytes() for file in files), dtype=np.uint8)
+
+
+def fingerprint(files: Iterable[Path]) -> str:
+    """Which bytes files hold, in words: of all of them up to `WHOLE_BYTES`, of evenly spaced pieces beyond.
+
+    Raises:
+        OSError: one cannot be read.
+    """
+    facts = [(file, file.stat()) for file in files]
+    return _fingerprint(tuple((file, stat.st_size, stat.st_mtime_ns) for file, stat in facts))
+
+
+@lru_cache(maxsize=16)
+def _fingerprint(files: tuple[tuple[Path, int, int], ...]) -> str:
+    total = sum(size for _, size, _ in files)
+    stride = PIECE_BYTES * max(1, math.ceil(total / WHOLE_BYTES))
+    found = digest(_pieces(files, stride))
+    return found if stride == PIECE_BYTES else f"{found} of sizes and one in {stride // PIECE_BYTES} MiB"
+
+
+def _pieces(files: Iterable[tuple[Path, int, int]], stride: int) -> Iterator[bytes]:
+    for file, size, _ in files:
+        yield f"{file.name} {size}\n".encode()
+        with file.open("rb") as opened:
+            for start in range(0, size, stride):
+                opened.seek(start)
+                yield opened.read(PIECE_BYTES)
 
 
 def digest(pieces: Iterable[bytes]) -> str:

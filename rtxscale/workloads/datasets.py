@@ -6,7 +6,6 @@ is `workloads.loading`. Callers: the workloads that train on data.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -18,10 +17,10 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.data import Dataset, Subset
 
-from rtxscale.models.shapes import SIZES
 from rtxscale.spec.workload import LanguageWorkload, VisionWorkload
 from rtxscale.workloads import data_files
-from rtxscale.workloads.script_file import DIRECTORY_VARIABLE
+from rtxscale.workloads.data_files import sweep_directory
+from rtxscale.workloads.model_files import vocab_of
 
 SEED = 97
 """Of synthetic items."""
@@ -44,11 +43,6 @@ class DataSets:
     training: Dataset[Any]
     held_out: Dataset[Any] | None
     identity: str
-
-
-def sweep_directory() -> Path:
-    """The directory that paths of a workload are relative to."""
-    return Path(os.environ.get(DIRECTORY_VARIABLE) or ".")
 
 
 def image_sets(workload: VisionWorkload) -> DataSets:
@@ -99,7 +93,7 @@ def _digits(workload: VisionWorkload) -> DataSets:
     whole = Pictures(every, numbers)
     content = data_files.digest([grey.tobytes()])
     said = f"digits of scikit-learn {version('scikit-learn')}, {len(numbers):,} images, {content}"
-    return _divided(whole, said)
+    return divided(whole, said)
 
 
 def _folder(workload: VisionWorkload) -> DataSets:
@@ -121,14 +115,14 @@ def _folder(workload: VisionWorkload) -> DataSets:
     if data_files.has_own_division(place):
         held_out = ImageFolder(str(place / data_files.HELD_OUT), transform=centred)
         return DataSets(training=training, held_out=held_out, identity=f"{said}; its own val held out")
-    kept = _divided(training, said)
+    kept = divided(training, said)
     last = cast("Subset[Any]", kept.held_out).indices
     return DataSets(
         training=kept.training, held_out=Subset(ImageFolder(str(root), centred), last), identity=kept.identity
     )
 
 
-def _divided(whole: Dataset[Any], identity: str) -> DataSets:
+def divided(whole: Dataset[Any], identity: str) -> DataSets:
     """One in `HELD_OUT_SHARE` samples held out, evenly over the set."""
     count = len(whole)  # type: ignore[arg-type]  # every set here has a length
     held = [place for place in range(count) if place % HELD_OUT_SHARE == HELD_OUT_SHARE - 1]
@@ -138,13 +132,39 @@ def _divided(whole: Dataset[Any], identity: str) -> DataSets:
 
 
 class Sequences(Dataset[Any]):
-    """Tokens cut into sequences of `context`, without overlap."""
+    """Tokens cut into sequences of `context`, without overlap.
 
-    def __init__(self, tokens: NDArray[np.generic], context: int, items: int | None = None) -> None:
-        """`items`: how many there seem to be, over and over; else as many as there are."""
-        self._tokens, self._context = tokens, context
-        self._whole = tokens.size // context
+    A loader's worker opens a memory map anew, which would be copied whole on its way there.
+    """
+
+    def __init__(
+        self,
+        tokens: NDArray[np.generic],
+        context: int,
+        *,
+        first: int = 0,
+        end: int | None = None,
+        items: int | None = None,
+    ) -> None:
+        """Tokens from `first` to `end`. `items`: how many there seem to be, over and over; else as many as are."""
+        self._tokens, self._context, self._first = tokens, context, first
+        self._whole = ((tokens.size if end is None else end) - first) // context
         self._items = self._whole if items is None else items
+
+    def __getstate__(self) -> dict[str, Any]:
+        """With the place of a memory map instead of what is in it."""
+        tokens = self._tokens
+        if not isinstance(tokens, np.memmap):
+            return self.__dict__
+        place = {"filename": tokens.filename, "dtype": tokens.dtype, "offset": tokens.offset, "shape": tokens.shape}
+        return {**self.__dict__, "_tokens": None, "place": place}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """With the memory map opened."""
+        place = state.pop("place", None)
+        self.__dict__.update(state)
+        if place is not None:
+            self._tokens = np.memmap(mode="r", **place)
 
     def __len__(self) -> int:
         """Number of sequences."""
@@ -152,7 +172,7 @@ class Sequences(Dataset[Any]):
 
     def __getitem__(self, place: int) -> torch.Tensor:
         """One sequence (token,)."""
-        start = place % self._whole * self._context
+        start = self._first + place % self._whole * self._context
         return torch.from_numpy(self._tokens[start : start + self._context].astype(np.int64))
 
 
@@ -164,12 +184,14 @@ def token_sets(workload: LanguageWorkload) -> DataSets:
     """
     context = workload.context
     if workload.data == "synthetic":
-        noise = np.random.default_rng(SEED).integers(0, SIZES[workload.size].vocab, POOL * context, np.int32)
+        noise = np.random.default_rng(SEED).integers(0, vocab_of(workload), POOL * context, np.int32)
         said = f"synthetic: {POOL} sequences of random tokens over and over, through the loader"
-        return DataSets(training=Sequences(noise, context, SYNTHETIC_ITEMS), held_out=None, identity=said)
+        return DataSets(training=Sequences(noise, context, items=SYNTHETIC_ITEMS), held_out=None, identity=said)
     tokens = data_files.tokens_of(workload, sweep_directory())
     cut = tokens.size * (HELD_OUT_SHARE - 1) // HELD_OUT_SHARE
     kinds = {"tokens": "token file", "bytes": "bytes of text", "stdlib": "bytes of Python's standard library"}
     content = data_files.digest(tokens[start : start + 2**20].tobytes() for start in range(0, tokens.size, 2**20))
     said = f"{kinds[workload.data]}, {tokens.size:,} tokens of {tokens.dtype}, {content}; the last tenth held out"
-    return DataSets(training=Sequences(tokens[:cut], context), held_out=Sequences(tokens[cut:], context), identity=said)
+    return DataSets(
+        training=Sequences(tokens, context, end=cut), held_out=Sequences(tokens, context, first=cut), identity=said
+    )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import nn
@@ -18,7 +18,7 @@ from rtxscale.models.shapes import DecoderShape
 from rtxscale.nccl.attest import Attested, Verdict
 from rtxscale.workloads import quantisation
 from rtxscale.workloads.adapters import first_adapter_values, is_adapter
-from rtxscale.workloads.attention import REPEATED_HEADS, repeated_heads
+from rtxscale.workloads.attention import CAUSAL, FLASH_2, REPEATED_HEADS, repeated_heads
 from rtxscale.workloads.parallel import assign
 
 SEED = 1234
@@ -32,11 +32,9 @@ def build_decoder(shape: DecoderShape) -> Any:
     Its rotary positions know no longest context.
     """
     # Importing transformers takes seconds, which sessions of other workloads need not pay.
-    from transformers import AttentionInterface, LlamaConfig, LlamaForCausalLM
-    from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
+    from transformers import LlamaConfig, LlamaForCausalLM
 
-    AttentionInterface.register(REPEATED_HEADS, repeated_heads)
-    AttentionMaskInterface.register(REPEATED_HEADS, sdpa_mask)
+    register_attention()
     config = LlamaConfig(
         vocab_size=shape.vocab,
         hidden_size=shape.hidden,
@@ -51,41 +49,58 @@ def build_decoder(shape: DecoderShape) -> Any:
 def materialise(model: Any, device: torch.device) -> None:
     """Give a model built without memory its place on the device, still without values; a sharded one its shards."""
     model.to_empty(device=device)
+    model.tie_weights()  # a tensor that is shared has become one for each place
     rotary = model.model.rotary_emb
     # Its frequencies are computed when it is built, which on the meta device leaves nothing.
     with torch.device(device):
         model.model.rotary_emb = type(rotary)(config=model.config)
 
 
-@torch.no_grad()
-def fill(model: nn.Module, device: torch.device, *, seed: int = 0) -> None:
-    """Draw all weights anew from `SEED` and `seed`: matrices normal, norms one.
+class Given(Protocol):
+    """Weights that a model begins with."""
 
-    One whole matrix at a time is on the device. Adapters are drawn after everything else, so that the model below them
-    is the one that is trained without them.
+    def whole(self, name: str, device: torch.device) -> torch.Tensor:
+        """The tensor of a parameter in fp32."""
+
+
+@torch.no_grad()
+def fill(model: nn.Module, device: torch.device, *, seed: int = 0, given: Given | None = None) -> None:
+    """Give all weights their first values anew: those that are given, else drawn from `SEED` and `seed`.
+
+    Drawn matrices are normal, norms one, biases zero. One whole matrix at a time is on the device. Adapters are drawn
+    after everything else, so that the model below them is the one that is trained without them.
     """
     generator = torch.Generator(device).manual_seed(SEED + seed)
     for name, layer, parameter in sorted(_weights(model), key=lambda weight: is_adapter(weight[0])):
-        if quantisation.is_place(layer):
-            whole = torch.empty(layer.out_features, layer.in_features, device=device)
-            quantisation.quantise(layer, whole.normal_(0.0, SPREAD, generator=generator))
-        elif is_adapter(name):
+        if is_adapter(name):
             assign(parameter, first_adapter_values(name, parameter.shape, generator))
+            continue
+        shape = (layer.out_features, layer.in_features) if parameter is None else tuple(parameter.shape)
+        whole = _drawn(name, shape, generator) if given is None else given.whole(name, device)
+        if parameter is None:
+            quantisation.quantise(layer, whole)
         else:
-            whole = torch.ones(parameter.shape, device=device)
-            if parameter.ndim > 1:
-                whole.normal_(0.0, SPREAD, generator=generator)
             assign(parameter, whole)
 
 
+def _drawn(name: str, shape: tuple[int, ...], generator: torch.Generator) -> torch.Tensor:
+    whole = torch.full(shape, 0.0 if name.endswith("bias") else 1.0, device=generator.device)
+    return whole.normal_(0.0, SPREAD, generator=generator) if len(shape) > 1 else whole
+
+
 def _weights(model: nn.Module) -> Iterator[tuple[str, Any, Any]]:
-    """Name, layer and parameter of every weight in the order of `named_parameters`, places without weights included."""
+    """Name, layer and parameter of every weight, once, in the order of `named_parameters`.
+
+    Weights in four bits, which are made anew, have no parameter.
+    """
+    seen = set()
     for prefix, layer in model.named_modules():
         for name, parameter in layer.named_parameters(recurse=False):
-            if not quantisation.is_place(layer):
+            if quantisation.is_place(layer) and name == "weight":
+                yield f"{prefix}.{name}", layer, None
+            elif parameter not in seen:
+                seen.add(parameter)
                 yield f"{prefix}.{name}", layer, parameter
-        if quantisation.is_place(layer):
-            yield f"{prefix}.weight", layer, None
 
 
 def set_checkpointing(model: Any, wanted: bool) -> None:
@@ -126,6 +141,19 @@ def attest_checkpointing(requested: str, passes: int | None, micro_steps: int) -
     )
 
 
+def register_attention() -> None:
+    """Tell transformers of attention without masks, by names that only `set_attention` uses.
+
+    Where a name has a mask function, transformers asks the device in each forward pass whether sequences are packed,
+    which the host waits for, and when compiled builds a mask, which the flash kernel cannot take.
+    """
+    from transformers import AttentionInterface
+    from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+    AttentionInterface.register(CAUSAL, sdpa_attention_forward)
+    AttentionInterface.register(REPEATED_HEADS, repeated_heads)
+
+
 def set_attention(model: Any, kernel: str) -> None:
-    """Have transformers call PyTorch's attention in the form that the kernel can take."""
-    model.config._attn_implementation = REPEATED_HEADS if kernel == "efficient" else "sdpa"
+    """Have transformers call attention in the form that the kernel can take."""
+    model.config._attn_implementation = {"efficient": REPEATED_HEADS, FLASH_2: FLASH_2}.get(kernel, CAUSAL)

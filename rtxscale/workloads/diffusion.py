@@ -1,8 +1,7 @@
-"""Training of the SDXL UNet with AdamW on random latents that stay on the device: the DDPM objective.
+"""Training of the SDXL UNet with AdamW, on random latents that stay or on precomputed ones: the DDPM objective.
 
-Not a quality benchmark: latents, prompts and noise are random, every trial starts from the same weights. No
-augmentation, since latents are made before; the noise schedule is SDXL's. Rows are training, never inference. Caller:
-`registry`.
+Not a quality benchmark: every trial starts from the same random weights. No augmentation: latents are made before; the
+noise schedule is SDXL's. Rows are training, never inference. Caller: `registry`.
 """
 
 from __future__ import annotations
@@ -12,23 +11,30 @@ from typing import Any
 import torch
 from torch.nn import functional
 
+from rtxscale.models.unets import UNETS
 from rtxscale.nccl.attest import Attested, Verdict
 from rtxscale.spec.workload import DiffusionWorkload
 from rtxscale.workloads.apart import DdpApart, apart
-from rtxscale.workloads.compilation import attest_compile, begin_step, forget_compiled
+from rtxscale.workloads.compilation import attest_compile, begin_step, compile_blocks, forget_compiled
+from rtxscale.workloads.evaluation import Evaluation, evaluated
+from rtxscale.workloads.inputs import attest_directory
+from rtxscale.workloads.latents import attest_augmentations, latent_sets
+from rtxscale.workloads.loading import Batches, Loaded, OnDevice, attest_data
+from rtxscale.workloads.noise import TIMESTEPS, noised, signal_shares
 from rtxscale.workloads.parallel import attest_parallel, bucket_layout, data_parallel, fully_sharded
 from rtxscale.workloads.precision import AUTOCAST, attest_precision, autocast, set_precision
 from rtxscale.workloads.protocol import Bucket, Context
 from rtxscale.workloads.resident import Resident, give_up, resident
-from rtxscale.workloads.unet import SHAPES, blocks_of, build_unet, draw_batch, fill
+from rtxscale.workloads.schedule import Schedule, rate_of
+from rtxscale.workloads.unet import blocks_of, build_unet, draw_batch, fill
+from rtxscale.workloads.updates import Updates
 
 SEED = 4321
 """Of latents, noise and times; each rank has its own."""
+RANKS = 4096
+"""Seeds of ranks that lie between those of two trials."""
 LEARNING_RATE = 1e-5
 WEIGHT_DECAY = 1e-2
-TIMESTEPS = 1000
-FIRST_BETA, LAST_BETA = 0.00085, 0.012
-"""Ends of SDXL's "scaled linear" schedule (scheduler/scheduler_config.json of the same model)."""
 
 
 class Diffusion:
@@ -54,7 +60,7 @@ class DiffusionTraining:
     def __init__(self, workload: DiffusionWorkload, context: Context, model: Any) -> None:
         """Wrap the model and draw this rank's batch."""
         device = context.device
-        batch = workload.batch_per_gpu or (workload.global_batch or context.world) // context.world
+        batch = batch_of(workload, context)
         self.work_per_step: float | None = float(batch)
         self._workload, self._device, self._world, self._bare = workload, device, context.world, model
         self._context = context
@@ -63,41 +69,79 @@ class DiffusionTraining:
         # Blocks of a sharded model are compiled one by one, inside the hooks that gather them.
         compiled = workload.compile != "off" and not sharded
         self._model: Any = torch.compile(wrapped, mode=workload.compile) if compiled else wrapped
-        seed = SEED + context.rank
-        self._batch = draw_batch(SHAPES[workload.model], batch, workload.image_size, device, seed)
+        seed = SEED + context.rank + RANKS * context.seed
+        self._sets = None if workload.data == "resident" else latent_sets(workload)
+        self._batches: Batches = (
+            OnDevice([draw_batch(UNETS[workload.model], batch, workload.image_size, device, seed)])
+            if self._sets is None
+            else Loaded(self._sets.training, workload, context, batch)
+        )
         self._chance = torch.Generator(device).manual_seed(seed)
         self._signal = signal_shares(device)
         scaled = workload.precision == "fp16"
         # Like SGD's, the fused step is not trusted with gradients that the scaler finds overflowing.
         self._optimizer: Any = torch.optim.AdamW(
-            model.parameters(), lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY, fused=not scaled
+            model.parameters(), lr=rate_of(workload, LEARNING_RATE), weight_decay=WEIGHT_DECAY, fused=not scaled
         )
+        self._updates = Updates(self._optimizer)
+        self._schedule = Schedule(self._optimizer, workload)
         self._scaler = torch.amp.GradScaler(device.type, enabled=scaled)
         self._loss: torch.Tensor | None = None
         self._output_dtype: torch.dtype | None = None
 
     def step(self) -> float:
-        """Noise the latents to random times, predict the noise, update; latents are resident: input takes no time."""
+        """Noise latents to random times, predict the noise, update; the seconds waited for the loader."""
         begin_step(self._workload.compile)
-        latents = self._batch["latents"]
+        batch = self._batches.take()
+        latents = batch["latents"].float()
         noise = torch.randn(latents.shape, device=self._device, generator=self._chance)
         times = torch.randint(TIMESTEPS, (latents.shape[0],), device=self._device, generator=self._chance)
-        noisy = noised(latents, noise, self._signal[times])
-        with autocast(self._workload.precision, self._device):
-            output = self._model(
-                noisy,
-                times,
-                encoder_hidden_states=self._batch["text"],
-                added_cond_kwargs={"text_embeds": self._batch["pooled"], "time_ids": self._batch["times"]},
-                return_dict=False,
-            )[0]
+        output = self._predicted(self._model, batch, noised(latents, noise, self._signal[times]), times)
         loss = functional.mse_loss(output.float(), noise)
         self._scaler.scale(loss).backward()  # type: ignore[no-untyped-call]  # untyped in torch
         self._scaler.step(self._optimizer)
         self._scaler.update()
+        self._updates.step()
         self._optimizer.zero_grad(set_to_none=True)
         self._loss, self._output_dtype = loss.detach(), output.dtype
-        return 0.0
+        return self._batches.waited_s()
+
+    def _predicted(self, model: Any, batch: dict[str, Any], noisy: torch.Tensor, times: torch.Tensor) -> torch.Tensor:
+        """The noise (sample, channel, side, side) that the model sees in noisy latents."""
+        with autocast(self._workload.precision, self._device):
+            output: torch.Tensor = model(
+                noisy,
+                times,
+                encoder_hidden_states=batch["text"].float(),
+                added_cond_kwargs={"text_embeds": batch["pooled"].float(), "time_ids": batch["times"].float()},
+                return_dict=False,
+            )[0]
+        return output
+
+    def evaluate(self, samples: int) -> Evaluation:
+        """This rank's part of the held-out samples, each always with the same noise at the same time.
+
+        Raises:
+            ValueError: nothing is held out.
+        """
+        if self._sets is None or self._sets.held_out is None:
+            raise ValueError(f"found data {self._workload.data}, of which nothing is held out; expected latents")
+        batch = batch_of(self._workload, self._context)
+        return evaluated(self._sets.held_out, self._context, samples=samples, batch=batch, score=self._score)
+
+    @torch.no_grad()
+    def _score(self, batch: Any, weights: torch.Tensor) -> Evaluation:
+        batch = {name: part.to(self._device) for name, part in batch.items()}
+        noise, times = batch["noise"], batch["moment"]
+        noisy = noised(batch["latents"].float(), noise, self._signal[times])
+        output = self._predicted(self._bare, batch, noisy, times)
+        each = functional.mse_loss(output.float(), noise, reduction="none").flatten(1).mean(dim=1)
+        return Evaluation(samples=float(weights.sum()), loss=float((each * weights).sum()))
+
+    @property
+    def skipped_steps(self) -> int:
+        """Steps so far whose update gradient scaling skipped."""
+        return self._updates.skipped
 
     def loss(self) -> float | None:
         """Mean squared error of the predicted noise in the latest step."""
@@ -108,8 +152,14 @@ class DiffusionTraining:
         return bucket_layout(self._model)
 
     def attest(self) -> tuple[Attested, ...]:
-        """Precision, checkpointing, spreading, and compilation where asked for."""
-        rows = [attest_precision(self._workload.precision, self._output_dtype, self._device)]
+        """Precision, data and their augmentations, schedule, checkpointing, spreading, and compilation if asked for."""
+        rows = [
+            attest_precision(self._workload.precision, self._output_dtype, self._device),
+            attest_data(self._workload, self._sets, self._batches),
+            attest_augmentations(self._workload),
+            self._schedule.attest(),
+            *attest_directory(self._workload),
+        ]
         if self._bare is not None:
             rows.append(attest_blocks(self._workload.checkpointing, self._bare))
             rows.append(attest_parallel(self._workload.parallel, self._model, self._world))
@@ -126,25 +176,9 @@ class DiffusionTraining:
         if self._optimizer is not None:
             self._optimizer.zero_grad(set_to_none=True)
         self._optimizer = self._model = self._bare = self._loss = None
-        self._batch = {}
+        self._batches.close()
         if self._workload.compile != "off":
             forget_compiled()
-
-
-def signal_shares(device: torch.device) -> torch.Tensor:
-    """Share of the variance that is still signal at each of the times: the running product of 1 - beta, (1000,).
-
-    Source: Ho et al. (2020), arXiv:2006.11239, section 2; betas are the squares of evenly spaced roots.
-    """
-    ends = (FIRST_BETA**0.5, LAST_BETA**0.5)
-    betas = torch.linspace(*ends, TIMESTEPS, dtype=torch.float64) ** 2
-    return torch.cumprod(1 - betas, dim=0).float().to(device)
-
-
-def noised(latents: torch.Tensor, noise: torch.Tensor, signal: torch.Tensor) -> torch.Tensor:
-    """Latents with noise of unit variance mixed in; `signal` (batch,) is the share of variance they keep."""
-    shares = signal.view(-1, *(1 for _ in latents.shape[1:]))
-    return shares.sqrt() * latents + (1 - shares).sqrt() * noise
 
 
 def attest_blocks(requested: str, model: Any) -> Attested:
@@ -159,6 +193,11 @@ def attest_blocks(requested: str, model: Any) -> Attested:
         verdict=Verdict.HONOURED if observed == requested else Verdict.REFUTED,
         evidence="gradient_checkpointing of the UNet's blocks",
     )
+
+
+def batch_of(workload: DiffusionWorkload, context: Context) -> int:
+    """Samples of this rank in a step."""
+    return workload.batch_per_gpu or (workload.global_batch or context.world) // context.world
 
 
 def _is_sharded(workload: DiffusionWorkload, context: Context) -> bool:
@@ -178,7 +217,7 @@ def _whole_model(workload: DiffusionWorkload, context: Context) -> Any:
     layout = torch.channels_last if workload.channels_last else torch.contiguous_format
     model.to(memory_format=layout)
     _set_checkpointing(model, workload)
-    fill(model, context.device)
+    fill(model, context.device, seed=context.seed)
     return model
 
 
@@ -195,8 +234,7 @@ def _sharded_model(workload: DiffusionWorkload, context: Context) -> Any:
     _set_checkpointing(model, workload)
     blocks = blocks_of(model)
     if workload.compile != "off":
-        for block in blocks:
-            block.compile(mode=workload.compile)
+        compile_blocks(blocks, workload.compile)
     fully_sharded(
         model,
         blocks,
@@ -206,14 +244,14 @@ def _sharded_model(workload: DiffusionWorkload, context: Context) -> Any:
         reshard_after_forward=True,
     )
     model.to_empty(device=context.device)
-    fill(model, context.device)
+    fill(model, context.device, seed=context.seed)
     return model
 
 
 def _bare_model(workload: DiffusionWorkload) -> Any:
     """The architecture without memory."""
     with torch.device("meta"):
-        return build_unet(SHAPES[workload.model])
+        return build_unet(UNETS[workload.model])
 
 
 def _set_checkpointing(model: Any, workload: DiffusionWorkload) -> None:

@@ -14,7 +14,7 @@ import torch.distributed as dist
 from torch import nn
 
 from rtxscale.nccl.attest import Attested, Verdict
-from rtxscale.spec.workload import ScriptWorkload
+from rtxscale.spec.script import ScriptWorkload
 from rtxscale.workloads.parallel import bucket_layout, data_parallel
 from rtxscale.workloads.precision import autocast
 from rtxscale.workloads.protocol import Bucket, Context

@@ -1,7 +1,6 @@
 """Training of a decoder, or of LoRA's adapters on one, with AdamW: on random tokens that stay, or on a loader's.
 
-Not a quality benchmark: every trial starts from the same weights. A model that is whole on each
-rank is built once per session and filled anew for each trial; a sharded one is built anew. Caller: `registry`.
+Not a quality benchmark: every trial starts from the same weights. Caller: `registry`.
 """
 
 from __future__ import annotations
@@ -14,30 +13,31 @@ import torch
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
-from rtxscale.models.memory import SHARDED, reshards
-from rtxscale.models.shapes import SIZES
 from rtxscale.nccl.attest import Attested
 from rtxscale.spec.workload import LanguageWorkload
 from rtxscale.workloads import decoder
-from rtxscale.workloads.adapters import add_adapters, attest_tuning
+from rtxscale.workloads.adapters import attest_tuning
 from rtxscale.workloads.apart import DdpApart, apart
 from rtxscale.workloads.attention import attention_kernel, attest_attention, kernels_in
 from rtxscale.workloads.compilation import attest_compile, begin_step, forget_compiled
 from rtxscale.workloads.datasets import token_sets
 from rtxscale.workloads.evaluation import Evaluation, evaluated
-from rtxscale.workloads.float8 import attest_float8, multiply_in_float8
+from rtxscale.workloads.float8 import attest_float8
+from rtxscale.workloads.inputs import attest_directory
+from rtxscale.workloads.language_model import is_sharded, sharded_model, whole_model
 from rtxscale.workloads.loading import Batches, Loaded, OnDevice, attest_data
+from rtxscale.workloads.local_decoder import attest_model
+from rtxscale.workloads.model_files import vocab_of
 from rtxscale.workloads.parallel import (
     attest_parallel,
     bucket_layout,
     data_parallel,
-    fully_sharded,
     is_gathered,
     zero_redundancy,
 )
-from rtxscale.workloads.precision import AUTOCAST, attest_precision, autocast, set_precision
+from rtxscale.workloads.precision import attest_precision, autocast, set_precision
 from rtxscale.workloads.protocol import Bucket, Context
-from rtxscale.workloads.resident import Resident, give_up, resident
+from rtxscale.workloads.schedule import Schedule, rate_of
 from rtxscale.workloads.updates import Updates
 
 LEARNING_RATE = 3e-4
@@ -56,7 +56,7 @@ class Language:
         set_precision(workload.precision)
         if workload.compile != "off":
             forget_compiled()
-        model = _sharded_model(workload, context) if _is_sharded(workload, context) else _whole_model(workload, context)
+        model = sharded_model(workload, context) if is_sharded(workload, context) else whole_model(workload, context)
         return LanguageTraining(workload, context, model.train())
 
 
@@ -80,7 +80,7 @@ class LanguageTraining:
             if self._sets is None
             else Loaded(self._sets.training, workload, context, batch)
         )
-        sharded = _is_sharded(workload, context)
+        sharded = is_sharded(workload, context)
         self._wrapped = model if sharded else data_parallel(model, context)
         # Blocks of a sharded model are compiled one by one, inside the hooks that gather them.
         compiled = workload.compile != "off" and not sharded
@@ -88,6 +88,7 @@ class LanguageTraining:
         scaled = workload.precision == "fp16"
         self._optimizer: Any = _optimizer(workload, context, model, fused=not scaled)
         self._updates = Updates(self._optimizer)
+        self._schedule = Schedule(self._optimizer, workload)
         self._scaler = torch.amp.GradScaler(context.device.type, enabled=scaled)
         self._loss: torch.Tensor | None = None
         self._output_dtype: torch.dtype | None = None
@@ -176,16 +177,19 @@ class LanguageTraining:
         return bucket_layout(self._model)
 
     def attest(self) -> tuple[Attested, ...]:
-        """Precision, attention kernel, checkpointing, what is trained, spreading and compilation."""
+        """Precision, attention kernel, checkpointing, data, schedule, what is trained, spreading and compilation."""
         passes = None if self._counter is None else self._counter.passes
         in_float8 = self._workload.precision == "fp8" and self._model is not None
         rows = [
-            attest_float8(self._wrapped)
+            attest_float8(self._wrapped, self._workload.fp8_library)
             if in_float8
             else attest_precision(self._workload.precision, self._output_dtype, self._device),
             attest_attention(self._workload.attention, self._kernels or (), stepped=self._loss is not None),
             decoder.attest_checkpointing(self._workload.checkpointing, passes, self._micro_steps),
             attest_data(self._workload, self._sets, self._batches),
+            self._schedule.attest(),
+            *attest_model(self._workload),
+            *attest_directory(self._workload),
         ]
         if self._model is not None:
             rows.append(attest_tuning(self._workload, self._wrapped))
@@ -218,83 +222,15 @@ class LanguageTraining:
             forget_compiled()
 
 
-def _is_sharded(workload: LanguageWorkload, context: Context) -> bool:
-    """Whether there is anybody to share with; one worker trains the whole model."""
-    return workload.parallel in SHARDED and context.group is not None
-
-
 def _optimizer(workload: LanguageWorkload, context: Context, model: Any, *, fused: bool) -> torch.optim.Optimizer:
     """AdamW for what is trained; under zero1 each rank keeps the states of its share of it."""
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     # Like SGD's, the fused step is not trusted with gradients that the scaler finds overflowing.
-    settings: dict[str, Any] = {"lr": LEARNING_RATE, "betas": BETAS, "weight_decay": WEIGHT_DECAY, "fused": fused}
+    rate = rate_of(workload, LEARNING_RATE)
+    settings: dict[str, Any] = {"lr": rate, "betas": BETAS, "weight_decay": WEIGHT_DECAY, "fused": fused}
     if workload.parallel == "zero1" and context.group is not None:
         return zero_redundancy(trained, context.group, torch.optim.AdamW, **settings)
     return torch.optim.AdamW(trained, **settings)
-
-
-def _bare_model(workload: LanguageWorkload, device: torch.device) -> Any:
-    """The architecture without memory, with its adapters where only they are trained."""
-    with torch.device("meta"):
-        model = decoder.build_decoder(SIZES[workload.size])
-        if workload.tuning != "full":
-            add_adapters(model, workload)
-        if workload.precision == "fp8":
-            multiply_in_float8(model, device)
-    return model
-
-
-def _form(workload: LanguageWorkload) -> tuple[str, ...]:
-    """What the kept model is: beside its size, which adapters it has and how its base is kept."""
-    if workload.tuning == "full":
-        return (*workload.identity, "fp8") if workload.precision == "fp8" else workload.identity
-    adapters = (workload.lora_rank, workload.lora_alpha, *sorted(workload.lora_targets))
-    return (*workload.identity, workload.tuning, *map(str, adapters), str(AUTOCAST.get(workload.precision)))
-
-
-def _whole_model(workload: LanguageWorkload, context: Context) -> Any:
-    """The session's model with its first weights."""
-
-    def build() -> Resident:
-        bare = _bare_model(workload, context.device)
-        decoder.materialise(bare, context.device)
-        return Resident(identity=_form(workload), model=bare)
-
-    model = resident(context, _form(workload), build).model
-    model.zero_grad(set_to_none=True)
-    decoder.set_checkpointing(model, workload.checkpointing == "on")
-    decoder.set_attention(model, workload.attention)
-    decoder.fill(model, context.device, seed=context.seed)
-    return model
-
-
-def _sharded_model(workload: LanguageWorkload, context: Context) -> Any:
-    """A new model, sharded before it takes up memory; a whole one that the session kept is given up for it.
-
-    Raises:
-        ValueError: there is only one worker.
-    """
-    if context.group is None:
-        raise ValueError(f"found {context.world} worker; FSDP shards over at least 2 workers")
-    give_up(context)
-    model = _bare_model(workload, context.device)
-    decoder.set_checkpointing(model, workload.checkpointing == "on")
-    decoder.set_attention(model, workload.attention)
-    blocks = list(model.model.layers)
-    if workload.compile != "off":
-        for block in blocks:
-            block.compile(mode=workload.compile)
-    fully_sharded(
-        model,
-        blocks,
-        context.group,
-        device=context.device,
-        block_dtype=AUTOCAST.get(workload.precision),
-        reshard_after_forward=reshards(workload.parallel, reshard_after_forward=workload.reshard_after_forward),
-    )
-    decoder.materialise(model, context.device)
-    decoder.fill(model, context.device, seed=context.seed)
-    return model
 
 
 def batch_of(workload: LanguageWorkload, context: Context) -> int:
@@ -310,7 +246,7 @@ def draw_tokens(workload: LanguageWorkload, context: Context) -> tuple[torch.Ten
     batch = batch_of(workload, context)
     own = batch * workload.accumulation
     generator = torch.Generator(context.device).manual_seed(decoder.SEED)
-    vocab, shape = SIZES[workload.size].vocab, (context.world * own, workload.context)
+    vocab, shape = vocab_of(workload), (context.world * own, workload.context)
     tokens = torch.randint(vocab, shape, device=context.device, generator=generator)
     mine = tokens[context.rank * own : (context.rank + 1) * own].clone()
     return torch.split(mine, batch)

@@ -17,7 +17,8 @@ import torch
 from torch.utils.data import BatchSampler, DataLoader, Dataset, DistributedSampler, Sampler
 
 from rtxscale.nccl.attest import Attested, Verdict
-from rtxscale.spec.workload import LanguageWorkload, VisionWorkload
+from rtxscale.spec.training import Loading
+from rtxscale.spec.workload import DiffusionWorkload, LanguageWorkload, VisionWorkload
 from rtxscale.workloads.datasets import DataSets
 from rtxscale.workloads.protocol import Context
 
@@ -80,9 +81,7 @@ class Endless(Sampler[int]):
 class Loaded:
     """Batches from a loader, copied to the device behind the work that is enqueued there."""
 
-    def __init__(
-        self, dataset: Dataset[Any], workload: VisionWorkload | LanguageWorkload, context: Context, batch: int
-    ) -> None:
+    def __init__(self, dataset: Dataset[Any], workload: Loading, context: Context, batch: int) -> None:
         """Start the workers; each rank has `loader_workers` of its own, none: the rank loads between its steps.
 
         Raises:
@@ -113,6 +112,8 @@ class Loaded:
         self._waited_s += time.perf_counter() - start
         if isinstance(batch, torch.Tensor):
             return batch.to(self._device, non_blocking=self.pinned)
+        if isinstance(batch, dict):
+            return {name: part.to(self._device, non_blocking=self.pinned) for name, part in batch.items()}
         images, labels = batch
         images = images.to(self._device, non_blocking=self.pinned, memory_format=self._layout)
         return images, labels.to(self._device, non_blocking=self.pinned)
@@ -136,7 +137,9 @@ def _fork_server() -> Any:
     return context
 
 
-def attest_data(workload: VisionWorkload | LanguageWorkload, sets: DataSets | None, batches: Batches) -> Attested:
+def attest_data(
+    workload: VisionWorkload | LanguageWorkload | DiffusionWorkload, sets: DataSets | None, batches: Batches
+) -> Attested:
     """Which data were trained on, by which loader."""
     if sets is None:
         observed = "resident: random, drawn once, on the device"

@@ -43,11 +43,24 @@ def make_places(model: Any, dtype: torch.dtype) -> None:
         for parent in (block.self_attn, block.mlp):
             for name, layer in list(parent.named_children()):
                 if isinstance(layer, nn.Linear):
+                    biased = layer.bias is not None
                     place = Linear4bit(
-                        layer.in_features, layer.out_features, bias=False, compute_dtype=dtype, quant_type=KIND
+                        layer.in_features, layer.out_features, bias=biased, compute_dtype=dtype, quant_type=KIND
                     )
                     place.weight = nn.Parameter(torch.empty(0, dtype=dtype), requires_grad=False)
-                    setattr(parent, name, place)
+                    setattr(parent, name, place.requires_grad_(False))
+
+
+def matrices_in_blocks(model: Any) -> int:
+    """How many matrices lie in the blocks' attention and feed-forward parts, in four bits or not."""
+    inner = getattr(model, "module", model).model
+    parts = (part for block in inner.layers for part in (block.self_attn, block.mlp))
+    return sum(_is_matrix(layer) for part in parts for layer in part.children())
+
+
+def _is_matrix(layer: nn.Module) -> bool:
+    """A linear layer, or one with an adapter beside it."""
+    return isinstance(getattr(layer, "base_layer", layer), nn.Linear)
 
 
 def is_place(layer: nn.Module) -> bool:

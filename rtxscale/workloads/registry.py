@@ -9,15 +9,19 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from rtxscale.spec.workload import DiffusionWorkload, LanguageWorkload, ScriptWorkload, VisionWorkload
+from rtxscale.spec.script import ScriptWorkload
+from rtxscale.spec.workload import CollectivesWorkload, DiffusionWorkload, LanguageWorkload, VisionWorkload
 from rtxscale.spec.workload import Workload as Declared
-from rtxscale.workloads import adapters, data_files, float8, quantisation, script_file, unet
-from rtxscale.workloads.collectives import Collectives
+from rtxscale.workloads import adapters, attention, float8, inputs, local_decoder, quantisation, script_file, unet
+from rtxscale.workloads.attention import FLASH_2
+from rtxscale.workloads.bucket_sizes import unknown_source
 from rtxscale.workloads.diffusion import Diffusion
 from rtxscale.workloads.language import Language
 from rtxscale.workloads.protocol import Workload
+from rtxscale.workloads.raw_collectives import Collectives
 from rtxscale.workloads.script import Script
-from rtxscale.workloads.vision import Vision, cannot_checkpoint, unknown_model
+from rtxscale.workloads.timm_models import cannot_checkpoint, unknown_model
+from rtxscale.workloads.vision import Vision
 
 IMPLEMENTATIONS: dict[str, Workload] = {
     "vision": Vision(),
@@ -50,9 +54,20 @@ def complaints(workloads: Iterable[Declared], directory: str = "") -> list[str]:
     quantised = any(isinstance(workload, LanguageWorkload) and workload.tuning == "qlora" for workload in asked)
     if quantised and (missing := quantisation.missing_library()):
         found.append(missing)
-    if any(workload.precision == "fp8" for workload in asked) and (missing := float8.missing_library()):
+    libraries = {one.fp8_library for one in asked if isinstance(one, LanguageWorkload) and one.precision == "fp8"}
+    found.extend(missing for library in sorted(libraries) if (missing := float8.missing_library(library)))
+    packaged = any(isinstance(workload, LanguageWorkload) and workload.attention == FLASH_2 for workload in asked)
+    if packaged and (missing := attention.missing_library()):
         found.append(missing)
+    sources = dict.fromkeys(one.buckets_of for one in asked if isinstance(one, CollectivesWorkload) and one.buckets_of)
+    found.extend(complaint for name in sources if (complaint := unknown_source(name)))
     scripts = [workload for workload in asked if isinstance(workload, ScriptWorkload)]
     found.extend(dict.fromkeys(script_file.complaint(workload, Path(directory)) for workload in scripts))
-    found.extend(dict.fromkeys(data_files.complaint(workload, Path(directory)) for workload in asked))
+    found.extend(dict.fromkeys(_of_files(workload, Path(directory)) for workload in asked))
     return [complaint for complaint in found if complaint]
+
+
+def _of_files(workload: Declared, base: Path) -> str:
+    """What is wrong with the files of a workload: first what their headers say, then what libraries do."""
+    found = inputs.complaint(workload, base)
+    return found or (local_decoder.complaint(workload, base) if isinstance(workload, LanguageWorkload) else "")

@@ -22,7 +22,8 @@ import torch
 import torch.distributed as dist
 
 from rtxscale.nccl.attest import Attested, Verdict
-from rtxscale.spec.workload import ScriptWorkload
+from rtxscale.spec.script import ScriptWorkload
+from rtxscale.workloads.inputs import attest_directory
 from rtxscale.workloads.job import Job
 from rtxscale.workloads.precision import set_precision
 from rtxscale.workloads.protocol import Bucket, Context
@@ -205,13 +206,7 @@ def attest_code(workload: ScriptWorkload, source: Source, seen: str, before: fro
             verdict=Verdict.HONOURED,
             evidence=f"bytes of {source.name}, read just before it ran",
         ),
-        Attested(
-            subject="workload.directory",
-            requested=workload.directory,
-            observed=os.environ.get(DIRECTORY_VARIABLE),
-            verdict=Verdict.HONOURED,
-            evidence=f"{DIRECTORY_VARIABLE}, the sweep file's directory",
-        ),
+        *attest_directory(workload),
         Attested(
             subject="workload.precision",
             requested=workload.precision,

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from rtxscale.spec.workload import ScriptWorkload
+from rtxscale.spec.script import ScriptWorkload
 
 DIRECTORY_VARIABLE = "RTXSCALE_DIRECTORY"
 """Tells ranks the absolute directory of the sweep file, to which a script's paths are relative."""

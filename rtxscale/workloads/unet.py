@@ -1,56 +1,23 @@
 """The SDXL UNet of diffusers, from its published configuration alone: nothing is downloaded, weights are random.
 
-`sdxl` has the shapes of stabilityai/stable-diffusion-xl-base-1.0 (unet/config.json), Podell et al. (2023),
-arXiv:2307.01952: 2,567,463,684 parameters. `tiny` is the same architecture in small, for tests. Caller:
-`workloads.diffusion`.
+Caller: `workloads.diffusion`.
 """
 
 from __future__ import annotations
 
 import importlib.util
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
 
+from rtxscale.models.unets import LATENT_CHANNELS, LATENT_SCALE, TIME_IDS, UNetShape
 from rtxscale.workloads.parallel import assign
 
 MISSING = "workload.kind: found diffusion, which needs diffusers; install it with pip install 'rtxscale[diffusion]'"
 SEED = 1234
 SPREAD = 0.02
 """Standard deviation of new weights: what is trained is noise, it only has to stay finite."""
-LATENT_SCALE = 8
-"""Pixels of an image per latent, in each direction: SDXL's autoencoder halves three times."""
-POOLED_TIMES = 6
-"""Numbers that condition on size and crop: original height and width, crop top and left, target height and width."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class UNetShape:
-    """What the architecture is built from. `text` is (tokens, width) of the prompt's embedding, `pooled` its width."""
-
-    blocks: tuple[int, ...]
-    heads: tuple[int, ...]
-    transformers: tuple[int, ...]
-    text: tuple[int, int]
-    pooled: int
-    time_width: int
-
-
-SHAPES = {
-    "sdxl": UNetShape(
-        blocks=(320, 640, 1280),
-        heads=(5, 10, 20),
-        transformers=(1, 2, 10),
-        text=(77, 2048),
-        pooled=1280,
-        time_width=256,
-    ),
-    "tiny": UNetShape(
-        blocks=(32, 64, 64), heads=(2, 4, 4), transformers=(1, 1, 1), text=(8, 32), pooled=32, time_width=8
-    ),
-}
 
 
 def missing_library() -> str:
@@ -70,8 +37,8 @@ def build_unet(shape: UNetShape) -> Any:
 
     return UNet2DConditionModel(
         sample_size=128,
-        in_channels=4,
-        out_channels=4,
+        in_channels=LATENT_CHANNELS,
+        out_channels=LATENT_CHANNELS,
         block_out_channels=shape.blocks,
         down_block_types=("DownBlock2D", "CrossAttnDownBlock2D", "CrossAttnDownBlock2D"),
         up_block_types=("CrossAttnUpBlock2D", "CrossAttnUpBlock2D", "UpBlock2D"),
@@ -82,18 +49,18 @@ def build_unet(shape: UNetShape) -> Any:
         use_linear_projection=True,
         addition_embed_type="text_time",
         addition_time_embed_dim=shape.time_width,
-        projection_class_embeddings_input_dim=shape.pooled + POOLED_TIMES * shape.time_width,
+        projection_class_embeddings_input_dim=shape.pooled + TIME_IDS * shape.time_width,
     )
 
 
 @torch.no_grad()
-def fill(model: nn.Module, device: torch.device) -> None:
-    """Draw all weights anew from `SEED`: matrices and kernels normal, scales of norms one, biases zero.
+def fill(model: nn.Module, device: torch.device, *, seed: int = 0) -> None:
+    """Draw all weights anew from `SEED` and `seed`: matrices and kernels normal, scales of norms one, biases zero.
 
     The same weights in every memory format and however they are spread: whole tensors are drawn, in the order of
     indices. One at a time is on the device.
     """
-    generator = torch.Generator(device).manual_seed(SEED)
+    generator = torch.Generator(device).manual_seed(SEED + seed)
     for name, parameter in model.named_parameters():
         whole = torch.full(parameter.shape, 0.0 if name.endswith("bias") else 1.0, device=device)
         if parameter.ndim > 1:
@@ -102,8 +69,12 @@ def fill(model: nn.Module, device: torch.device) -> None:
 
 
 def blocks_of(model: Any) -> list[nn.Module]:
-    """The parts that are sharded, gathered and compiled each by itself."""
-    return [*model.down_blocks, model.mid_block, *model.up_blocks]
+    """The parts that are sharded, gathered and compiled each by itself: residual and transformer blocks.
+
+    The three levels of the UNet hold up to half of its weights each, too much to be gathered at once.
+    """
+    names = ("ResnetBlock2D", "BasicTransformerBlock")
+    return [part for part in model.modules() if type(part).__name__ in names]
 
 
 def draw_batch(shape: UNetShape, batch: int, image_size: int, device: torch.device, seed: int) -> dict[str, Any]:
@@ -118,10 +89,14 @@ def draw_batch(shape: UNetShape, batch: int, image_size: int, device: torch.devi
     def noise(*size: int) -> torch.Tensor:
         return torch.randn(size, device=device, generator=generator)
 
-    times = torch.tensor([image_size, image_size, 0, 0, image_size, image_size], device=device).repeat(batch, 1)
     return {
-        "latents": noise(batch, 4, side, side),
+        "latents": noise(batch, LATENT_CHANNELS, side, side),
         "text": noise(batch, tokens, width),
         "pooled": noise(batch, shape.pooled),
-        "times": times.float(),
+        "times": uncropped(image_size).to(device).repeat(batch, 1),
     }
+
+
+def uncropped(image_size: int) -> torch.Tensor:
+    """What a whole image of this size is conditioned on, (6,)."""
+    return torch.tensor([image_size, image_size, 0, 0, image_size, image_size], dtype=torch.float32)

@@ -6,12 +6,10 @@ session; a trial restores its state, wraps it and compiles it anew. Caller: `reg
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-import timm
 import torch
 from torch import nn
 from torch.nn import functional
@@ -23,15 +21,16 @@ from rtxscale.workloads.apart import DdpApart, apart
 from rtxscale.workloads.compilation import attest_compile, begin_step, forget_compiled
 from rtxscale.workloads.datasets import image_sets
 from rtxscale.workloads.evaluation import Evaluation, evaluated
+from rtxscale.workloads.inputs import attest_directory
 from rtxscale.workloads.loading import Batches, Loaded, OnDevice, attest_data
 from rtxscale.workloads.parallel import bucket_layout, data_parallel
 from rtxscale.workloads.precision import attest_precision, autocast, set_precision
 from rtxscale.workloads.protocol import Bucket, Context
 from rtxscale.workloads.recomputation import Recomputation
-from rtxscale.workloads.resident import Resident, resident
+from rtxscale.workloads.schedule import Schedule, rate_of
+from rtxscale.workloads.timm_models import SEED, restored_model
 from rtxscale.workloads.updates import Updates
 
-SEED = 1234
 LEARNING_RATES = {"sgd": 0.01, "adamw": 0.001}
 """What `learning_rate: auto` means."""
 MOMENTUM = 0.9
@@ -48,7 +47,7 @@ class Vision:
         set_precision(workload.precision)
         if workload.compile != "off":
             forget_compiled()
-        model = _restored_model(workload, context)
+        model = restored_model(workload, context)
         return VisionTraining(workload, context, model)
 
 
@@ -79,6 +78,7 @@ class VisionTraining:
         scaled = workload.precision == "fp16"
         self._optimizer = _optimizer(workload, model, fused=not scaled)
         self._updates = Updates(self._optimizer)
+        self._schedule = Schedule(self._optimizer, workload)
         self._scaler = torch.amp.GradScaler(device.type, enabled=scaled)
         self._loss: torch.Tensor | None = None
         self._output_dtype: torch.dtype | None = None
@@ -160,9 +160,10 @@ class VisionTraining:
         return bucket_layout(self._model)
 
     def attest(self) -> tuple[Attested, ...]:
-        """Precision, checkpointing (not of compiled models unless asked for), compilation, cuDNN's algorithms."""
+        """Precision, data, schedule, checkpointing (not of compiled models unless asked for), compilation, cuDNN."""
         rows = [attest_precision(self._workload.precision, self._output_dtype, self._device)]
         rows.append(attest_data(self._workload, self._sets, self._batches))
+        rows += [self._schedule.attest(), *attest_directory(self._workload)]
         if self._workload.compile == "off" or self._workload.checkpointing == "on":
             rows.append(self._recomputation.attest(self._workload.checkpointing))
         if self._workload.compile != "off":
@@ -185,79 +186,13 @@ class VisionTraining:
             forget_compiled()
 
 
-def unknown_model(name: str) -> str:
-    """What is wrong with a model's name, with the nearest right ones; empty when timm has it.
-
-    >>> unknown_model("resnet50"), unknown_model("resnte50").partition(", such as ")[2].split(", ")[0]
-    ('', 'resnet50')
-    """
-    if timm.is_model(name):
-        return ""
-    known = timm.list_models()
-    near = [model for model in known if model.startswith(name)][:4] or difflib.get_close_matches(name, known, 4, 0.5)
-    return (
-        f"workload.model: found {name!r}, which timm {timm.__version__} does not have; expected a timm model's name"
-        + (f", such as {', '.join(near)}" if near else "")
-    )
-
-
-def cannot_checkpoint(name: str) -> str:
-    """What is wrong with checkpointing a timm model of this name; empty when it can be, or when that is not known."""
-    try:
-        with torch.device("meta"):
-            _set_checkpointing(timm.create_model(name), True)
-    except (AssertionError, AttributeError):
-        return f"workload.checkpointing: found on, which timm {timm.__version__} does not have for {name}; expected off"
-    except RuntimeError:
-        return ""  # some models cannot be built without memory
-    return ""
-
-
 def _optimizer(workload: VisionWorkload, model: nn.Module, *, fused: bool) -> torch.optim.Optimizer:
     """SGD with momentum, or AdamW with PyTorch's defaults."""
-    given = workload.learning_rate
-    rate = LEARNING_RATES[workload.optimizer] if given == "auto" else given
+    rate = rate_of(workload, LEARNING_RATES[workload.optimizer])
     if workload.optimizer == "adamw":
         return torch.optim.AdamW(model.parameters(), lr=rate, fused=fused)
     # Fused SGD writes overflowing gradients into its momentum when the scaler wants the step skipped (torch 2.14).
     return torch.optim.SGD(model.parameters(), lr=rate, momentum=MOMENTUM, fused=fused)
-
-
-def _restored_model(workload: VisionWorkload, context: Context) -> nn.Module:
-    """The session's model in its initial state, in the memory format and with the checkpointing asked for."""
-    form = (*workload.identity, f"seed {context.seed}") if context.seed else workload.identity
-    kept = resident(context, form, lambda: _build(workload, context.device, form, SEED + context.seed))
-    model: nn.Module = kept.model
-    layout = torch.channels_last if workload.channels_last else torch.contiguous_format
-    model.to(memory_format=layout)
-    _set_checkpointing(model, workload.checkpointing == "on")
-    model.zero_grad(set_to_none=True)
-    with torch.no_grad():
-        for name, tensor in model.state_dict().items():
-            tensor.copy_(kept.initial[name])
-    return model.train()
-
-
-def _set_checkpointing(model: Any, wanted: bool) -> None:
-    """Tell a timm model; one that does not know of it recomputes nothing."""
-    if wanted or hasattr(model, "set_grad_checkpointing"):
-        model.set_grad_checkpointing(wanted)
-
-
-def _build(workload: VisionWorkload, device: torch.device, form: tuple[str, ...], seed: int) -> Resident:
-    """A new model with seeded weights on the device."""
-    torch.manual_seed(seed)
-    options: dict[str, Any] = {"num_classes": workload.classes}
-    try:
-        model = timm.create_model(workload.model, img_size=workload.image_size, **options)
-    except TypeError as error:
-        # Convolutional models take any image size and do not know the argument.
-        if "img_size" not in str(error):
-            raise
-        model = timm.create_model(workload.model, **options)
-    model = model.to(device)
-    initial = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
-    return Resident(identity=form, model=model, initial=initial)
 
 
 def _batch(workload: VisionWorkload, context: Context) -> int:

@@ -13,7 +13,7 @@ import torch.distributed as dist
 from rtxscale.nccl.attest import Verdict
 from rtxscale.rank.loop import one_line, outcome_of
 from rtxscale.spec.cell import Planted
-from rtxscale.spec.workload import ScriptWorkload
+from rtxscale.spec.script import ScriptWorkload
 from rtxscale.workloads.delay import with_delay
 from rtxscale.workloads.protocol import Context, work_of_latest
 from rtxscale.workloads.registry import complaints

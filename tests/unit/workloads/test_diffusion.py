@@ -8,13 +8,15 @@ import torch.distributed as dist
 from pydantic import TypeAdapter
 
 from rtxscale.models.shapes import UNET_PARAMETERS
+from rtxscale.models.unets import UNETS
 from rtxscale.nccl.attest import Verdict
 from rtxscale.spec.workload import Workload
 from rtxscale.workloads import diffusion, unet
-from rtxscale.workloads.diffusion import Diffusion, noised, signal_shares
+from rtxscale.workloads.diffusion import Diffusion
+from rtxscale.workloads.noise import noised, signal_shares
 from rtxscale.workloads.protocol import Context
 from rtxscale.workloads.registry import complaints
-from rtxscale.workloads.unet import SHAPES, build_unet, draw_batch
+from rtxscale.workloads.unet import blocks_of, build_unet, draw_batch
 
 CPU = torch.device("cpu")
 TINY = {"kind": "diffusion", "model": "tiny", "image_size": 32, "batch_per_gpu": 2, "precision": "fp32"}
@@ -40,11 +42,20 @@ def prepared(kept=None, group=None, **changes):
 
 
 def test_it_is_as_large_as_the_published_model():
-    for name, shape in SHAPES.items():
+    for name, shape in UNETS.items():
         with torch.device("meta"):
             model = build_unet(shape)
         assert sum(parameter.numel() for parameter in model.parameters()) == UNET_PARAMETERS[name]
     assert UNET_PARAMETERS["sdxl"] == 2_567_463_684
+
+
+def test_no_part_that_is_gathered_at_once_is_large():
+    with torch.device("meta"):
+        model = build_unet(UNETS["sdxl"])
+    sizes = [sum(parameter.numel() for parameter in block.parameters()) for block in blocks_of(model)]
+    assert len(sizes) == 17 + 70
+    assert max(sizes) < 0.02 * UNET_PARAMETERS["sdxl"]
+    assert sum(sizes) > 0.9 * UNET_PARAMETERS["sdxl"]
 
 
 def test_the_schedule_is_the_one_diffusers_computes_from_the_published_settings():
@@ -81,43 +92,54 @@ def test_every_trial_starts_from_the_same_weights_and_noise_whatever_ran_before(
         running.step()
         losses.append((first, running.loss()))
         running.close()
-    assert losses[0][0] == pytest.approx(losses[1][0], rel=1e-4)
+    assert losses[0][0] == pytest.approx(losses[1][0], rel=1e-3)
     assert losses[0] == pytest.approx(losses[2], rel=1e-6)
     assert list(kept) == ["diffusion"]
 
 
-def test_a_sharded_step_computes_what_a_whole_one_does(tmp_path):
+@pytest.mark.parametrize("checkpointing", ["off", "on"])
+def test_a_sharded_step_computes_what_a_whole_one_does(checkpointing, tmp_path):
     store = dist.FileStore(str(tmp_path / "store"), 1)
     dist.init_process_group("gloo", store=store, rank=0, world_size=1)
     try:
         losses = {}
         for parallel in ("ddp", "fsdp"):
-            running = prepared(group=dist.new_group(backend="gloo"), parallel=parallel)
+            running = prepared(
+                group=dist.new_group(backend="gloo"),
+                parallel=parallel,
+                checkpointing=checkpointing,
+                channels_last=False,
+            )
             losses[parallel] = [running.step() or running.loss() for _ in range(3)]
             assert bool(running.buckets()) == (parallel == "ddp")
             running.close()
     finally:
         dist.destroy_process_group()
-    # AdamW's first update is the gradient's sign; rounding turns some, so the second loss is less equal.
-    assert losses["ddp"][0] == pytest.approx(losses["fsdp"][0], rel=1e-4)
-    assert losses["ddp"][1] == pytest.approx(losses["fsdp"][1], rel=2e-3)
+    # AdamW's first update is the gradient's sign, which rounding turns where there is next to none: later losses part.
+    assert losses["ddp"][0] == pytest.approx(losses["fsdp"][0], rel=1e-6)
+    assert losses["ddp"][1] == pytest.approx(losses["fsdp"][1], rel=1e-3)
+
+
+def checkpointing_of(running):
+    (row,) = [row for row in running.attest() if row.subject == "workload.checkpointing"]
+    return row
 
 
 @pytest.mark.parametrize("wanted", ["off", "on"])
 def test_checkpointing_is_attested_from_the_blocks(wanted):
     running = prepared(checkpointing=wanted)
-    row = running.attest()[1]
-    assert (row.subject, row.observed, row.verdict) == ("workload.checkpointing", wanted, Verdict.HONOURED)
+    row = checkpointing_of(running)
+    assert (row.observed, row.verdict) == (wanted, Verdict.HONOURED)
     block = next(module for module in running._bare.modules() if hasattr(module, "gradient_checkpointing"))
     block.gradient_checkpointing = wanted == "off"
-    row = running.attest()[1]
+    row = checkpointing_of(running)
     assert row.verdict == Verdict.REFUTED
     assert "of" in row.observed
     running.close()
 
 
 def test_latents_are_an_eighth_of_the_image():
-    batch = draw_batch(SHAPES["sdxl"], 2, 1024, CPU, seed=1)
+    batch = draw_batch(UNETS["sdxl"], 2, 1024, CPU, seed=1)
     assert batch["latents"].shape == (2, 4, 128, 128)
     assert batch["text"].shape == (2, 77, 2048)
     assert batch["times"].tolist() == [[1024, 1024, 0, 0, 1024, 1024]] * 2
@@ -128,7 +150,7 @@ def test_without_the_library_the_plan_says_what_to_install(monkeypatch):
     monkeypatch.setattr(unet.importlib.util, "find_spec", lambda name: None if name == "diffusers" else find(name))
     assert complaints([declared()]) == [unet.MISSING]
     with pytest.raises(RuntimeError, match="rtxscale\\[diffusion\\]"):
-        build_unet(SHAPES["tiny"])
+        build_unet(UNETS["tiny"])
 
 
 def test_an_image_that_the_unet_cannot_halve_often_enough_is_refused():

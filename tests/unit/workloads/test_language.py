@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from rtxscale.models.shapes import SIZES
 from rtxscale.rank.command import STANDALONE
 from rtxscale.spec.workload import LanguageWorkload
-from rtxscale.workloads.decoder import attest_checkpointing
+from rtxscale.workloads.decoder import attest_checkpointing, build_decoder, set_attention
 from rtxscale.workloads.language import Language, draw_tokens
 from rtxscale.workloads.protocol import Context
 
@@ -254,3 +255,14 @@ def test_one_worker_with_fsdp_trains_the_whole_model(alone):
     running.step()
     assert {str(row.verdict) for row in running.attest() if row.subject == "workload.parallel"} == {"not applicable"}
     assert losses(running, 1)[0] == pytest.approx(alone[1], **ROUNDING)
+
+
+@pytest.mark.parametrize("kernel", ["auto", "efficient"])
+def test_no_forward_pass_waits_for_the_device(kernel):
+    """Tensors without values cannot be looked at: whoever does so fails here, and on a GPU would wait."""
+    with torch.device("meta"):
+        model = build_decoder(SIZES["tiny"])
+        tokens = torch.zeros(2, 8, dtype=torch.long)
+    set_attention(model, kernel)
+    model(input_ids=tokens, labels=tokens, use_cache=False).loss.backward()
+    assert all(parameter.grad is not None for parameter in model.parameters())

@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import pickle
 
 import numpy as np
 import pytest
@@ -9,9 +10,10 @@ import torch
 from torch.utils.data import Dataset
 
 from rtxscale.spec.workload import LanguageWorkload, VisionWorkload
-from rtxscale.workloads import data_files
-from rtxscale.workloads.data_files import DataError, complaint
+from rtxscale.workloads import data_files, inputs
+from rtxscale.workloads.data_files import DataError
 from rtxscale.workloads.datasets import image_sets, token_sets
+from rtxscale.workloads.inputs import complaint
 from rtxscale.workloads.language import Language
 from rtxscale.workloads.loading import Endless, Loaded
 from rtxscale.workloads.protocol import Context
@@ -166,6 +168,9 @@ def test_tokens_are_read_in_place_and_the_last_tenth_is_held_out(suffix, tmp_pat
     assert (len(sets.training), len(sets.held_out)) == (297 // 16, 33 // 16)
     assert sets.training[2].tolist() == list(range(32, 48))
     assert sets.held_out[0].tolist() == [place % 250 for place in range(297, 313)]
+    travelled = pickle.dumps(sets.held_out)
+    assert pickle.loads(travelled)[1].tolist() == sets.held_out[1].tolist()  # noqa: S301 - our own
+    assert f"t.{suffix}".encode() in travelled, "a worker opens the file itself"
 
 
 def test_text_is_tokenised_by_its_bytes(tmp_path, monkeypatch):
@@ -251,8 +256,8 @@ def test_data_that_can_be_trained_on_have_no_complaint(workload, tmp_path):
 
 
 def test_digits_without_scikit_learn_say_what_to_install(monkeypatch, tmp_path):
-    monkeypatch.setattr(data_files.importlib.util, "find_spec", lambda name: None)
-    assert complaint(vision(data="digits"), tmp_path) == data_files.DIGITS_MISSING
+    monkeypatch.setattr(inputs.importlib.util, "find_spec", lambda name: None)
+    assert complaint(vision(data="digits"), tmp_path) == inputs.DIGITS_MISSING
 
 
 @pytest.mark.parametrize("path", ["/data/images", "~/images", "a\0b"])

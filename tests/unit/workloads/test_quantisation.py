@@ -10,7 +10,8 @@ import torch
 from rtxscale.devices.inventory import Gpu, Inventory, Node
 from rtxscale.models.memory import memory_of
 from rtxscale.plan.feasibility import training_of
-from rtxscale.plan.rules import quantised_base_is_whole, site_of
+from rtxscale.plan.site import site_of
+from rtxscale.plan.training_rules import quantised_base_is_whole
 from rtxscale.spec.cell import Cell
 from rtxscale.spec.workload import LanguageWorkload
 from rtxscale.workloads import quantisation
@@ -95,7 +96,7 @@ def test_what_is_missing_is_said_before_anything_runs(monkeypatch):
 
 
 def refusal(monkeypatch, capability, **fields):
-    monkeypatch.setattr("rtxscale.plan.rules._lowest_capability", lambda inventory: capability)
+    monkeypatch.setattr("rtxscale.plan.site._lowest_capability", lambda inventory: capability)
     gpu = Gpu(name="A card", uuid="GPU-0", index=0, memory_mib=1000)
     site = site_of(Inventory(nodes=(Node(node_id="n", cpus=8, gpus=(gpu,)),)), "cuda")
     return quantised_base_is_whole(Cell.model_validate({"workload": TINY | fields}), site)

@@ -8,7 +8,8 @@ from rtxscale.nccl.attest import Verdict
 from rtxscale.spec.workload import VisionWorkload
 from rtxscale.workloads.protocol import Context
 from rtxscale.workloads.registry import complaints
-from rtxscale.workloads.vision import LEARNING_RATES, Vision, cannot_checkpoint
+from rtxscale.workloads.timm_models import cannot_checkpoint
+from rtxscale.workloads.vision import LEARNING_RATES, Vision
 
 # Without batch norm, whose statistics are those of a micro-batch.
 TRANSFORMER = {"kind": "vision", "model": "test_vit", "image_size": 64, "classes": 10, "precision": "fp32"}
