@@ -129,9 +129,12 @@ class Agenda:
             self._kills[cell_id] = 0
         return self._set_aside()
 
-    def lose(self, todo: Todo, nodes: Collection[str]) -> int:
-        """Set this trial and the waiting ones aside that need one of these nodes, which are lost; returns how many."""
-        gone = [todo, *(other for other in self._waiting if needs(other, nodes))]
+    def lose(self, nodes: Collection[str], todo: Todo | None = None) -> int:
+        """Set the trials aside that need one of these nodes, which are lost; returns how many.
+
+        They are the waiting ones, and `todo`, which has just been given out.
+        """
+        gone = [*([todo] if todo else []), *(other for other in self._waiting if needs(other, nodes))]
         self._waiting = [todo for todo in self._waiting if not needs(todo, nodes)]
         self.stranded += gone
         return len(gone)

@@ -7,13 +7,14 @@ was; otherwise Ray starts on this host alone, under a lock, so that two sweeps n
 
 from __future__ import annotations
 
+import atexit
 import contextlib
-import fcntl
 import importlib
 import logging
 import os
 import shutil
 import socket
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -21,14 +22,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from rtxscale.errors import RunError
-from rtxscale.run.nodes import beside_driver
+from rtxscale.run.host_lock import host_lock
 from rtxscale.run.processes import kill, started_with
+from rtxscale.run.pulse import Pulse
 from rtxscale.run.ray_setup import ray
+from rtxscale.run.turn import NAMESPACE, wait_for_turn
 
-NAMESPACE = "rtxscale"
 OWNER_VARIABLE = "RTXSCALE_LOCAL_CLUSTER"
 """Marks every process of a cluster of our own with that cluster's scratch folder."""
 KEEP_ENVIRONMENT_VARIABLE = "SPT_NOENV"
@@ -39,11 +41,9 @@ LOCAL_PREFIX = "rtxscale-local-"
 JOINED_PREFIX = "rtxscale-joined-"
 HUB_PREFIX = "rtxscale-hub-"
 PROBE_TIMEOUT_S = 2.0
-TURN_NAME = "rtxscale-turn"
-TURN_PERIOD_S = 1.0
 STATE_S = 10.0
-PREDECESSOR_S = 5.0
-"""How long to wait for a sweep that is just ending; a killed one frees its lock and its cluster in about 2 s."""
+REMAINS_S = 5.0
+"""How long to go on killing what a killed sweep left."""
 OBJECT_STORE_BYTES = 300 * 1024 * 1024
 
 
@@ -54,10 +54,14 @@ def hub_name(run_id: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Connection:
-    """A connected driver: `ours` when this process started the cluster; `scratch` is a folder of our own."""
+    """A connected driver: `ours` when this process started the cluster; `scratch` is a folder of our own.
+
+    Where `pulse` says that the head node is lost, nothing of Ray's is called any more, as that would wait for it.
+    """
 
     ours: bool
     scratch: Path
+    pulse: Pulse
 
 
 @contextmanager
@@ -77,7 +81,7 @@ def connected(
             yield from _joined(address, scratch, metadata, say)
         return
     temporary = Path(tempfile.gettempdir())
-    with local_lock(temporary / "rtxscale-local.lock", metadata.get("rtxscale_run", "")):
+    with host_lock(temporary / "rtxscale-local.lock", metadata.get("rtxscale_run", "")):
         remove_remains(temporary)
         with _scratch(LOCAL_PREFIX) as scratch:
             yield from _started(scratch, metadata)
@@ -98,7 +102,7 @@ def end_processes(belongs: Callable[[Path], bool]) -> None:
 
     Again and again, for a few seconds: what is dying may still have started something.
     """
-    deadline = time.monotonic() + PREDECESSOR_S
+    deadline = time.monotonic() + REMAINS_S
     while left := [pid for pid, scratch in started_with(OWNER_VARIABLE).items() if belongs(Path(scratch))]:
         kill(left)
         if time.monotonic() > deadline:
@@ -123,6 +127,18 @@ def _started(scratch: Path, metadata: dict[str, str]) -> Iterator[Connection]:
     marks = {OWNER_VARIABLE: str(scratch), KEEP_ENVIRONMENT_VARIABLE: "1"}
     os.environ.update(marks)
     try:
+        _init_here(temporary, metadata)
+        with _beating(ray.get_runtime_context().gcs_address, ours=True) as pulse:
+            yield Connection(ours=True, scratch=scratch, pulse=pulse)
+    finally:
+        for name in marks:
+            del os.environ[name]
+        end_processes(lambda owner: owner == scratch)  # Ray's agents at times outlive their cluster
+
+
+def _init_here(temporary: str | None, metadata: dict[str, str]) -> None:
+    """Start Ray on this host."""
+    try:
         with _groups_of_their_own():
             ray.init(
                 address="local",
@@ -134,12 +150,9 @@ def _started(scratch: Path, metadata: dict[str, str]) -> Iterator[Connection]:
                 job_config=_job_config(metadata),
                 _temp_dir=temporary,
             )
-        yield Connection(ours=True, scratch=scratch)
-    finally:
+    except BaseException:
         ray.shutdown()
-        for name in marks:
-            del os.environ[name]
-        end_processes(lambda owner: owner == scratch)  # Ray's agents at times outlive their cluster
+        raise
 
 
 @contextmanager
@@ -161,12 +174,38 @@ def _groups_of_their_own() -> Iterator[None]:
 def _joined(address: str, scratch: Path, metadata: dict[str, str], say: Callable[[str], None]) -> Iterator[Connection]:
     """An existing cluster, joined while the generator is suspended."""
     join(address, metadata)
+    with _beating(address, ours=False) as pulse:
+        turn = wait_for_turn(metadata.get("rtxscale_run", ""), say, pulse)
+        yield Connection(ours=False, scratch=scratch, pulse=pulse)
+        if not pulse.lost:
+            ray.kill(turn)
+
+
+@contextmanager
+def _beating(address: str, *, ours: bool) -> Iterator[Pulse]:
+    """The head node's pulse while connected; on leaving disconnect, unless there is nothing left to disconnect from."""
+    pulse = Pulse(address, ours=ours)
+    pulse.start()
     try:
-        turn = _wait_for_turn(metadata.get("rtxscale_run", ""), say)
-        yield Connection(ours=False, scratch=scratch)
-        ray.kill(turn)
+        yield pulse
     finally:
-        ray.shutdown()
+        pulse.stop()
+        if pulse.lost:
+            atexit.register(_leave_at_once)
+        else:
+            ray.shutdown()
+
+
+def _leave_at_once() -> None:
+    """End this process without Ray's own clean-up.
+
+    That waits for the lost head node until Ray's minute is over, writes a text of its own over ours, and has been seen
+    to end in a fault.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(RunError.exit_code)
 
 
 def states_at(address: str) -> list[tuple[str, Any]]:
@@ -234,84 +273,6 @@ def probe(address: str) -> None:
             f"found no cluster at {address} ({error}); expected a running head node there: start one with "
             "`ray start --head`, or leave out --address and unset RAY_ADDRESS to run on this host alone"
         ) from error
-
-
-@contextmanager
-def local_lock(path: Path, holder: str) -> Iterator[None]:
-    """Hold this host's lock for clusters of our own; the kernel frees it when the process dies.
-
-    Raises:
-        RunError: another sweep on this host still holds it after a few seconds.
-    """
-    with _open_lock(path) as lock:
-        deadline = time.monotonic() + PREDECESSOR_S
-        while True:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() < deadline:
-                    time.sleep(0.1)
-                    continue
-                lock.seek(0)
-                raise RunError(
-                    f"found another sweep running on this host ({lock.read().strip() or 'no name'}, {path}); expected "
-                    "the GPUs for ourselves: wait for it, or run both on one Ray cluster one after the other"
-                ) from None
-        if lock.writable():
-            lock.truncate(0)
-            lock.write(f"process {os.getpid()}, run {holder}\n")
-            lock.flush()
-        yield
-
-
-def _open_lock(path: Path) -> TextIO:
-    """The lock file; another user's is opened for reading, which is enough to lock it."""
-    try:
-        return path.open("a+")
-    except PermissionError:
-        return path.open("r")
-
-
-class Turn:
-    """Runs inside the one actor of its name: who has it, has the cluster's GPUs. It ends with its driver."""
-
-    def __init__(self, run: str) -> None:
-        """Belong to a run."""
-        self._run = run
-
-    def holder(self) -> str:
-        """Whose turn it is."""
-        return self._run
-
-
-def _wait_for_turn(run: str, say: Callable[[str], None]) -> Any:
-    """Wait until no other sweep runs on this cluster; returns the turn, to be kept.
-
-    Ray lets only one actor have a name, so of two that wait one gets it. On another node than the driver's it could be
-    lost with that node before it ran, and Ray would keep its name for good.
-    """
-    began, last = time.monotonic(), ""
-    while True:
-        with contextlib.suppress(ValueError, ray.exceptions.RayError):  # the name is taken, or its owner is just ending
-            options = {"name": TURN_NAME, "num_cpus": 0, "max_restarts": 0, "scheduling_strategy": beside_driver()}
-            turn: Any = ray.remote(Turn).options(**options).remote(run)
-            ray.get(turn.holder.remote())
-            return turn
-        holder = _holder_of_turn()
-        if holder and holder != last and time.monotonic() - began > PREDECESSOR_S:
-            last = holder
-            say(f"waiting for the GPUs: {holder} is running on this cluster; Ctrl-C to leave the queue")
-        time.sleep(TURN_PERIOD_S)
-
-
-def _holder_of_turn() -> str:
-    """The run whose turn it is, empty if that cannot be told just now."""
-    try:
-        turn: Any = ray.get_actor(TURN_NAME, namespace=NAMESPACE)
-        return str(ray.get(turn.holder.remote(), timeout=STATE_S))
-    except (ValueError, ray.exceptions.RayError):
-        return ""
 
 
 def _hubs() -> list[str]:

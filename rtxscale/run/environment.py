@@ -21,6 +21,8 @@ WORKERS = "workers"
 
 INVENTORY = "inventory"
 """Subject of what each node has: said once more, in words, by the GPUs' own facts, so it is not hashed."""
+MEMBER = "member"
+"""Subject of a node that the run began with, as data: for the run's own continuation, not for readers."""
 SHOWN = 5
 RECORDED_ONLY = frozenset({("host", "memory")})
 """Facts that are kept but not hashed: a virtual machine's memory can grow while it is used."""
@@ -64,9 +66,7 @@ def environment_id(rows: Iterable[Mapping[str, str]]) -> str:
     '719d4b157a77'
     """
     facts = sorted(
-        [row["node"], row["subject"], row["name"], row["value"]]
-        for row in rows
-        if _decides(row["subject"], row["name"])
+        [row["node"], row["subject"], row["name"], row["value"]] for row in rows if decides(row["subject"], row["name"])
     )
     return content_id(json.dumps(facts))
 
@@ -82,7 +82,7 @@ def differences(before: Iterable[Mapping[str, str]], now: Iterable[Mapping[str, 
     changed = [
         f"{key[2]} was {old.get(key, 'not recorded')}, is {new.get(key, 'not recorded')}"
         for key in sorted(old.keys() | new.keys())
-        if old.get(key) != new.get(key) and _decides(key[1], key[2])
+        if old.get(key) != new.get(key) and decides(key[1], key[2])
     ]
     more = f" and {len(changed) - SHOWN} more" if len(changed) > SHOWN else ""
     return "; ".join(changed[:SHOWN]) + more
@@ -99,6 +99,6 @@ def unrecorded(recorded: Iterable[Mapping[str, str]], rows: Iterable[Mapping[str
     return [dict(row) for row in rows if (row["node"], row["subject"], row["name"], row["value"]) not in known]
 
 
-def _decides(subject: str, name: str) -> bool:
+def decides(subject: str, name: str) -> bool:
     """Whether a fact belongs to the environment's identity."""
-    return subject not in (PACKAGE, EXAMINED, INVENTORY) and (subject, name) not in RECORDED_ONLY
+    return subject not in (PACKAGE, EXAMINED, INVENTORY, MEMBER) and (subject, name) not in RECORDED_ONLY

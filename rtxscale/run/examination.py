@@ -73,22 +73,24 @@ def examine_at(address: str, asked: Asked, ignore: Collection[str]) -> ClusterEx
     """
     join(address, {})
     try:
-        return examine_cluster(asked, ignore)
+        return examine_cluster(
+            asked, ignore, {node["NodeID"]: f"node{place}" for place, node in enumerate(alive_nodes())}
+        )
     finally:
         ray.shutdown()
 
 
-def examine_cluster(asked: Asked, ignore: Collection[str]) -> ClusterExamination:
-    """Examine all nodes of the cluster that this process is connected to, the head first."""
-    nodes = alive_nodes()
+def examine_cluster(asked: Asked, ignore: Collection[str], names: Mapping[str, str]) -> ClusterExamination:
+    """Examine the nodes that `names` has a name for, by Ray's id, of the cluster that this process is connected to."""
+    nodes = [node for node in alive_nodes() if node["NodeID"] in names]
     actors = [_examiner(node) for node in nodes]
     try:
         answers = [actor.look.remote(asked) for actor in actors]
         limit_s = QUICK_S if asked.quick else TRANSFERS_S
         ready, _ = ray.wait(answers, num_returns=len(answers), timeout=limit_s)
         found = [
-            _node_facts(place, node, actor, answer if answer in ready else None, limit_s)
-            for place, (node, actor, answer) in enumerate(zip(nodes, actors, answers, strict=True))
+            _node_facts(names[node["NodeID"]], node, actor, answer if answer in ready else None, limit_s)
+            for node, actor, answer in zip(nodes, actors, answers, strict=True)
         ]
     finally:
         for actor in actors:
@@ -96,13 +98,15 @@ def examine_cluster(asked: Asked, ignore: Collection[str]) -> ClusterExamination
     return examine_nodes(ClusterFacts(nodes=tuple(found)), ignore)
 
 
-def preflight_nodes(results_root: Path, ignore: Collection[str], *, on_cpu: bool) -> tuple[dict[str, str], ...]:
-    """What a quick look at all nodes finds, as rows to be kept; for CPU workers as if there were no GPUs.
+def preflight_nodes(
+    results_root: Path, ignore: Collection[str], *, on_cpu: bool, names: Mapping[str, str]
+) -> tuple[dict[str, str], ...]:
+    """What a quick look at the named nodes finds, as rows to be kept; for CPU workers as if there were no GPUs.
 
     Raises:
         RunError: there is an error that is not ignored.
     """
-    found = examine_cluster(Asked(results_root=str(results_root)), ignore)
+    found = examine_cluster(Asked(results_root=str(results_root)), ignore, names)
     if on_cpu:
         nodes = tuple(
             replace(node, facts=None if node.facts is None else without_gpus(node.facts))
@@ -118,9 +122,9 @@ def _examiner(node: Mapping[str, Any]) -> Any:
     return ray.remote(Examiner).options(runtime_env={"env_vars": ALL_GPUS}, **options).remote()
 
 
-def _node_facts(place: int, node: Mapping[str, Any], actor: Any, answer: Any, limit_s: float) -> NodeFacts:
+def _node_facts(name: str, node: Mapping[str, Any], actor: Any, answer: Any, limit_s: float) -> NodeFacts:
     """What one node answered, or why it did not; `answer` is None when it was not there in time."""
-    known = NodeFacts(name=f"node{place}", address=node["NodeManagerAddress"])
+    known = NodeFacts(name=name, address=node["NodeManagerAddress"])
     if answer is None:
         return replace(known, problem=f"no answer in {limit_s:.0f} s")
     try:

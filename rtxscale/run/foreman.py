@@ -6,40 +6,29 @@ run while the sweep is going. Caller: `run.sweep`.
 
 from __future__ import annotations
 
-import json
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import pyarrow as pa
-
 from rtxscale.devices.inventory import Inventory
-from rtxscale.errors import ResultsError, RunError
+from rtxscale.errors import RunError
 from rtxscale.plan.feasibility import what_would_fit
 from rtxscale.plan.model import Placement, Plan, PlannedSession
 from rtxscale.rank.channel import Order
 from rtxscale.results.outcomes import Outcome
-from rtxscale.results.schema import arrow_schema
 from rtxscale.results.write import RunWriter
 from rtxscale.run.agenda import Agenda, Todo, needs
-from rtxscale.run.environment import (
-    PACKAGE,
-    differences,
-    environment_id,
-    environment_rows,
-    environment_table,
-    unrecorded,
-)
+from rtxscale.run.crew import Crew
 from rtxscale.run.failures import TrialEnd, Verdict, deadline_s, judge, turned_away
 from rtxscale.run.history import History
-from rtxscale.run.hub import Registered
+from rtxscale.run.ledger import Ledger
 from rtxscale.run.patience import COLD_S, Patience
 from rtxscale.run.pool import Pool
 from rtxscale.run.progress import Board
 from rtxscale.run.ray_setup import ray
-from rtxscale.run.session import Crew, Session, SessionFailed
+from rtxscale.run.session import Session, SessionFailed
 from rtxscale.run.signals import Interruption
 from rtxscale.run.start import new_session
 from rtxscale.run.trial_rows import (
@@ -102,12 +91,10 @@ class Foreman:
         """No session is up yet."""
         self._site = site
         self._live: Live | None = None
-        self._environment_id = ""
-        self._measured = site.writer.rows("environment")
-        self._pending: dict[str, pa.Table] = {}
         self._history = History(site.writer.rows("trials"))
         uuids = [gpu.uuid for gpu in site.inventory.gpus] if site.plan.device == "cuda" else []
         self._patience = Patience(site.board, site.interruption)
+        self._ledger = Ledger(site.writer, self._patience, hosts=site.hosts, examined=site.examined)
         self._pool = Pool(uuids, site.crew.watchers.occupancy, site.board.note, site.interruption)
         self.tally = Tally()
 
@@ -201,7 +188,7 @@ class Foreman:
             run_id=site.writer.run_id,
             sweep_id=site.plan.sweep_id,
             study=site.plan.sweep.study,
-            environment_id=self._environment_id or None,
+            environment_id=self._ledger.environment_id or None,
             session_id=session_id,
             session_start_s=live.start_s if live and live.served == 0 else None,
             position=live.served if live else None,
@@ -211,14 +198,11 @@ class Foreman:
             wall_source=site.plan.sweep.wall_power.source if site.plan.sweep.wall_power else "",
         )
         row = trial_row(todo, served, verdict, end.reports, samples)
-        before = self._pending.pop("telemetry", arrow_schema("telemetry").empty_table())
         measured = rank_tables(end.reports)
         if live is not None:
             measured = with_placement(measured, todo.name, live.placement, end.reports)
-        tables = with_notes(measured, todo.name, site.board.taken_notes()) | self._pending
-        tables |= {"trials": trials_table(row), "telemetry": pa.concat_tables([before, samples])}
-        self._keep_rows(lambda: site.writer.commit(tables))
-        self._pending = {}
+        tables = with_notes(measured, todo.name, site.board.taken_notes())
+        self._ledger.commit(tables | {"trials": trials_table(row), "telemetry": samples})
         self.tally.outcomes[verdict.outcome] += 1
         self._history.add(row)
         if live and live.served and verdict.outcome is Outcome.OK and row["outside_s"] is not None:
@@ -260,51 +244,19 @@ class Foreman:
         live = Live(session=session, planned=planned, placement=planned.placement, start_s=time.monotonic() - began)
         self._live = live
         self.tally.session_starts_s.append(live.start_s)
-        self._check_environment(registered)
+        self._ledger.check_environment(registered)
         site.crew.watchers.set_session(session.session_id, [(place.node, place.pid) for place in registered])
-        self._keep("telemetry", tag_telemetry(site.crew.watchers.drain(), session_id=None))
+        self._ledger.hold("telemetry", tag_telemetry(site.crew.watchers.drain(), session_id=None))
         return live
-
-    def _check_environment(self, registered: Sequence[Registered]) -> None:
-        site = self._site
-        rows = environment_rows(site.hosts, same_software(registered))
-        identity = environment_id(rows)
-        if identity != self._environment_id:
-            try:
-                self._keep_rows(lambda: site.writer.check_environment(identity))
-            except ResultsError as error:
-                raise ResultsError(f"{error}; what differs: {differences(self._measured, rows)}") from error
-            self._environment_id = identity
-        if not self._measured:
-            self._measured = rows
-            self._pending["environment"] = environment_table(rows, identity)
-        if new := unrecorded(self._measured, site.examined):
-            self._measured = [*self._measured, *new]
-            self._keep("environment", environment_table(new, identity))
-
-    def _keep_rows(self, write: Callable[[], None]) -> None:
-        """Write to the run, then to the object store if it has one; while the storage is away, wait.
-
-        Raises:
-            StorageOutage: the user ends the sweep meanwhile.
-            ResultsError: it cannot be written for another reason.
-        """
-        self._patience.until_done(write)
-        self._patience.until_done(self._site.writer.publish)
 
     def _is_stranded(self, todo: Todo) -> bool:
         """Whether a trial needs a node that is gone by now; all that do are set aside, and the rest goes on."""
         lost = self._site.crew.watchers.lost
         if not needs(todo, lost):
             return False
-        count = self._site.agenda.lose(todo, lost)
+        count = self._site.agenda.lose(lost, todo)
         self._site.board.note(f"{count} trials need {', '.join(lost)}: set aside; the same command runs them later")
         return True
-
-    def _keep(self, name: str, rows: pa.Table) -> None:
-        """Hold rows back for the next commit."""
-        held = self._pending.get(name)
-        self._pending[name] = rows if held is None else pa.concat_tables([held, rows])
 
     def _end_session(self, *, force: bool = False) -> None:
         """Close the session that is up, see that nothing of it is left, and merge its small files."""
@@ -315,27 +267,6 @@ class Foreman:
             live.session.reap()
         else:
             live.session.close()
-        self._keep_rows(lambda: self._site.writer.compact(live.session.session_id))
+        self._ledger.compact(live.session.session_id)
         if not self._site.interruption.name:
             self._pool.session_ended()
-
-
-def same_software(registered: Sequence[Registered]) -> tuple[dict[str, str], ...]:
-    """The software of all workers.
-
-    Raises:
-        RunError: two workers have different software.
-    """
-    kinds = {json.dumps([fact for fact in place.software if fact["subject"] != PACKAGE]): place for place in registered}
-    if len(kinds) > 1:
-        one, other = [place for _, place in sorted(kinds.items())][:2]
-        differing = [
-            f"{fact['name']} {fact['value']!r} and {twin['value']!r}"
-            for fact, twin in zip(one.software, other.software, strict=False)
-            if fact != twin and fact["subject"] != PACKAGE
-        ]
-        raise RunError(
-            f"found different software in ranks {one.rank} and {other.rank}: {'; '.join(differing) or 'other facts'}; "
-            "expected the same on every node"
-        )
-    return registered[0].software

@@ -1,11 +1,12 @@
 """Ray's nodes: which are alive, how something is pinned to one, and how far its clock is from ours.
 
-Callers: `run.watchers`, `run.examination`.
+Callers: `run.watchers`, `run.examination`, `run.sweep`.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 from rtxscale.run.ray_setup import ray
@@ -13,6 +14,9 @@ from rtxscale.telemetry.clock_offset import SAME_CLOCK, ClockOffset, Exchange, c
 
 EXCHANGES = 10
 EXCHANGE_TIMEOUT_S = 5.0
+JOIN_S = 60.0
+"""How long nodes may take to join: after a head node was started anew they come one after the other."""
+LOOK_S = 0.5
 
 
 def alive_nodes() -> list[dict[str, Any]]:
@@ -27,6 +31,16 @@ def alive_nodes() -> list[dict[str, Any]]:
             node["NodeID"],
         ),
     )
+
+
+def await_nodes(wanted: int, say: Callable[[str], None], limit_s: float = JOIN_S) -> None:
+    """Wait until so many nodes are alive, but not longer than that; `say` is told what is waited for."""
+    deadline, said = time.monotonic() + limit_s, False
+    while (there := len(alive_nodes())) < wanted and time.monotonic() < deadline:
+        if not said:
+            said = True
+            say(f"waiting up to {limit_s:.0f} s: this run began on {wanted} nodes, {there} of them in the cluster")
+        time.sleep(LOOK_S)
 
 
 def beside_driver() -> Any:

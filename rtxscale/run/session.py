@@ -9,23 +9,21 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from rtxscale.errors import RunError
 from rtxscale.plan.model import Placement
 from rtxscale.rank.channel import Order
+from rtxscale.run.crew import Crew
 from rtxscale.run.failures import Death, TrialEnd, describe_ranks
-from rtxscale.run.host import FitRequest, Host
+from rtxscale.run.host import FitRequest
 from rtxscale.run.hub import Registered
-from rtxscale.run.nodes import beside_driver
-from rtxscale.run.ray_setup import TRAIN_ENVIRONMENT, ray
-from rtxscale.run.watchers import Watchers
+from rtxscale.run.ray_setup import ray
 
 START_TIMEOUT_S = 180.0
 CLOSE_TIMEOUT_S = 20.0
-GONE_TIMEOUT_S = 10.0
+GONE_TIMEOUT_S = 30.0
 GRACE_S = 10.0
 """How long peers may stay silent after one rank has reported a broken trial; they may hang in a collective."""
 
@@ -65,49 +63,6 @@ class SessionSpec:
     device: str
     threads: int
     environment: Mapping[str, str]
-
-
-@dataclass(kw_only=True)
-class Crew:
-    """What all sessions of a sweep share: the hub, the watchers, scratch space, and the warm host, if one is alive.
-
-    `directory` is the sweep file's, for workloads that are scripts; empty where that is not known.
-    """
-
-    hub: Any
-    watchers: Watchers
-    scratch: Path
-    host: Any = field(default=None)
-    directory: str = ""
-
-    def warm_host(self) -> Any:
-        """The warm host; a new one where there is none."""
-        if self.host is None:
-            self.host = (
-                ray.remote(Host)
-                .options(
-                    num_cpus=0,
-                    max_restarts=0,
-                    max_task_retries=0,
-                    scheduling_strategy=beside_driver(),
-                    runtime_env={"env_vars": dict(TRAIN_ENVIRONMENT)},
-                )
-                .remote()
-            )
-            self.host.warm.remote()
-        return self.host
-
-    def dismiss(self) -> None:
-        """End every actor of the sweep; ranks are gone already."""
-        self.kill_host()
-        self.watchers.stop()
-        ray.kill(self.hub)
-
-    def kill_host(self) -> None:
-        """End the host, and with it the session it has."""
-        if self.host is not None:
-            ray.kill(self.host)
-            self.host = None
 
 
 class RaySession:
@@ -286,7 +241,7 @@ def remove_groups(names: set[str]) -> None:
     """Remove the placement groups and wait until they are gone.
 
     Raises:
-        RunError: one is still there after ten seconds.
+        RunError: one is still there after half a minute.
     """
     from ray.util.placement_group import PlacementGroup, remove_placement_group
 

@@ -18,9 +18,10 @@ import rtxscale
 from rtxscale.rank.channel import Order, RankReport
 from rtxscale.results.outcomes import SIMULATED, Outcome
 from rtxscale.results.schema import table, table_from_columns
+from rtxscale.run.crew import Crew
 from rtxscale.run.failures import TrialEnd
 from rtxscale.run.hub import Registered
-from rtxscale.run.session import Crew, SessionSpec
+from rtxscale.run.session import SessionSpec
 from rtxscale.spec.cell import Cell, as_text, content_id
 from rtxscale.spec.workload import SimulatedWorkload
 

@@ -9,7 +9,8 @@ import time
 
 from rtxscale.plan.model import Plan, PlannedSession
 from rtxscale.rank.command import rank_environment
-from rtxscale.run.session import Crew, RaySession, Session, SessionSpec
+from rtxscale.run.crew import Crew
+from rtxscale.run.session import RaySession, Session, SessionSpec
 from rtxscale.run.simulated_session import SimulatedSession
 from rtxscale.run.torchrun_session import TorchrunSession
 from rtxscale.spec.workload import SimulatedWorkload

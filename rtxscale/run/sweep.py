@@ -7,10 +7,8 @@ Not here: analysis and reports, which `cli.sweep` adds.
 
 from __future__ import annotations
 
-import contextlib
 import statistics
 import sys
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -20,38 +18,31 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from rtxscale.devices.inventory import Inventory
-from rtxscale.errors import PlanError, RtxscaleError, RunError
+from rtxscale.errors import RtxscaleError, RunError
 from rtxscale.plan.expand import make_plan
 from rtxscale.plan.model import Plan
-from rtxscale.results.live import clear_live, stop_wish, write_live
+from rtxscale.results.live import clear_live, write_live
 from rtxscale.results.object_store import hide_credentials
 from rtxscale.results.outcomes import FAILED, is_finished
 from rtxscale.results.write import RunWriter
 from rtxscale.run.agenda import Agenda, Todo, kills_so_far, remaining
-from rtxscale.run.cluster import connected, hub_name
+from rtxscale.run.cluster import Connection, connected
+from rtxscale.run.crew import Crew, check_workloads, crew_of
 from rtxscale.run.environment import inventory_rows
 from rtxscale.run.examination import preflight_nodes
 from rtxscale.run.foreman import Foreman, Site, Tally
-from rtxscale.run.hub import Hub
 from rtxscale.run.limits import spent_s, stop_times
-from rtxscale.run.nodes import beside_driver
+from rtxscale.run.nodes import await_nodes
 from rtxscale.run.progress import Board
+from rtxscale.run.pulse import Pulse
 from rtxscale.run.ray_setup import ray
-from rtxscale.run.session import Crew
+from rtxscale.run.roster import Roster, member_rows, recorded, roster_of
 from rtxscale.run.signals import Interruption
-from rtxscale.run.tune_driver import run_trials
+from rtxscale.run.supervision import Supervision
 from rtxscale.run.watchers import Watchers
 from rtxscale.spec.sweep import Sweep
-from rtxscale.spec.workload import SimulatedWorkload
-from rtxscale.telemetry.meters import open_meter
-from rtxscale.telemetry.wall_meter import WallMeter
 
 DEADLINE_FLOOR_S = 300.0
-TICK_S = 0.1
-LOOK_PERIOD_S = 1.0
-STOPPED = "stop"
-"""Why a sweep ended that another terminal has asked to."""
-THREADS_END_S = 30.0
 MANY = 2
 
 
@@ -138,7 +129,7 @@ def execute(request: SweepRequest) -> SweepResult:
             metadata = {"rtxscale_sweep": request.sweep.name, "rtxscale_run": writer.run_id}
             with connected(request.address, metadata, partial(print, file=request.stream, flush=True)) as connection:
                 interruption.arm()
-                return _run(request, writer, interruption, connection.scratch, course)
+                return _run(request, writer, interruption, connection, course)
         except RtxscaleError:
             writer.discard_if_empty()
             raise
@@ -160,43 +151,72 @@ def writer_of(request: SweepRequest) -> RunWriter:
 
 
 def _run(
-    request: SweepRequest, writer: RunWriter, interruption: Interruption, scratch: Path, course: Course
+    request: SweepRequest, writer: RunWriter, interruption: Interruption, connection: Connection, course: Course
 ) -> SweepResult:
     """Plan on the connected cluster and run what is missing."""
-    crew = _crew(request, writer.run_id, scratch)
+    known = recorded(writer.rows("environment"))
+    if not connection.ours:
+        await_nodes(len(known), partial(print, file=request.stream, flush=True))
+    crew = crew_of(request.sweep, request.directory, run_id=writer.run_id, scratch=connection.scratch)
     try:
-        inventory, hosts = crew.watchers.inventory()
-        plan = request.plan(request.sweep, inventory)
-        course.plan = plan
-        examined = (*request.examined, *nodes_examined(request, inventory))
-        check_workloads(plan, crew)
-        todos = remaining(plan, writer.attempts())
-        agenda = _agenda(request, todos, writer.rows("trials"), course.began)
-        done, expected_s = len(plan.trials) - len(todos), plan.estimate.wall_s / max(len(plan.trials), 1)
-        site = Site(
-            plan=plan,
-            inventory=plan.pool,
-            hosts=hosts,
-            writer=writer,
-            crew=crew,
-            agenda=agenda,
-            board=Board(request.stream, total=len(plan.trials), finished=done, expected_trial_s=expected_s),
-            interruption=interruption,
-            deadline_floor_s=request.deadline_floor_s,
-            examined=(*examined, *inventory_rows(inventory, plan.pool)),
-        )
-        crew.watchers.note = site.board.note
-        foreman = Foreman(site)
-        course.tally = foreman.tally
-        with site.board:
-            site.board.note(_opening(plan, plan.pool.describe(), len(todos), writer.run_dir))
-            if todos:
-                _Threads(site, foreman).run()
-        write_live(writer.run_dir, replace(site.board.state(), current="ending"))
-        course.quarantined, course.stranded = len(agenda.quarantined), len(agenda.stranded)
-        return _result(course, writer, interruption.name or agenda.stopped)
+        roster = roster_of(crew.watchers.look(), known)
+        site = _site(request, writer, interruption, crew, roster, course.began)
+        course.plan = site.plan
+        _work(site, roster, connection.pulse, course)
+        return _result(course, writer, interruption.name or site.agenda.stopped)
+    except ray.exceptions.RayError as error:
+        raise connection.pulse.error() if connection.pulse.lost_with() else _as_ours(error) from error
     finally:
-        crew.dismiss()
+        if not connection.pulse.lost:
+            crew.dismiss()
+
+
+def _site(
+    request: SweepRequest, writer: RunWriter, interruption: Interruption, crew: Crew, roster: Roster, began: float
+) -> Site:
+    """The plan for the run's nodes, and what is left to do of it."""
+    crew.watchers.rename(roster.names, roster.missing)
+    plan = request.plan(request.sweep, roster.inventory)
+    examined = (*request.examined, *nodes_examined(request, crew.watchers))
+    check_workloads(plan, crew)
+    todos = remaining(plan, writer.attempts())
+    agenda = _agenda(request, todos, writer.rows("trials"), began)
+    agenda.lose(roster.missing)
+    done, expected_s = len(plan.trials) - len(todos), plan.estimate.wall_s / max(len(plan.trials), 1)
+    return Site(
+        plan=plan,
+        inventory=plan.pool,
+        hosts=roster.hosts,
+        writer=writer,
+        crew=crew,
+        agenda=agenda,
+        board=Board(request.stream, total=len(plan.trials), finished=done, expected_trial_s=expected_s),
+        interruption=interruption,
+        deadline_floor_s=request.deadline_floor_s,
+        examined=(
+            *examined,
+            *inventory_rows(roster.inventory, plan.pool),
+            *member_rows(roster.inventory.nodes),
+        ),
+    )
+
+
+def _work(site: Site, roster: Roster, pulse: Pulse, course: Course) -> None:
+    """Have what is left to do done."""
+    agenda, board = site.agenda, site.board
+    site.crew.watchers.note = board.note
+    foreman = Foreman(site)
+    course.tally = foreman.tally
+    with board:
+        board.note(_opening(site))
+        for remark in roster.remarks():
+            board.note(remark)
+        if agenda.stranded:
+            board.note(f"{len(agenda.stranded)} trials need {', '.join(roster.missing)}: set aside")
+        if agenda.waiting:
+            Supervision(site, foreman, pulse).run()
+    write_live(site.writer.run_dir, replace(board.state(), current="ending"))
+    course.quarantined, course.stranded = len(agenda.quarantined), len(agenda.stranded)
 
 
 def _agenda(request: SweepRequest, todos: list[Todo], rows: list[dict[str, Any]], began: float) -> Agenda:
@@ -219,150 +239,34 @@ def where(address: str | None) -> str:
     return f"the Ray cluster at {address}" if address else "a Ray cluster of our own on this host"
 
 
-def nodes_examined(request: SweepRequest, inventory: Inventory) -> tuple[Mapping[str, str], ...]:
+def nodes_examined(request: SweepRequest, watchers: Watchers) -> tuple[Mapping[str, str], ...]:
     """What the doctor finds on the nodes of a cluster of several and between them; one machine was looked at before.
 
     Raises:
         RunError: it finds an error that is not ignored.
     """
-    if request.ignore is None or len(inventory.nodes) < MANY:
+    if request.ignore is None or len(watchers.names) < MANY:
         return ()
-    return preflight_nodes(request.results_root, request.ignore, on_cpu=request.sweep.hardware.device == "cpu")
+    on_cpu = request.sweep.hardware.device == "cpu"
+    return preflight_nodes(request.results_root, request.ignore, on_cpu=on_cpu, names=watchers.names)
 
 
-def check_workloads(plan: Plan, crew: Crew) -> None:
-    """Ask the host, which has the libraries, whether every workload can be built; a simulated one needs nothing.
-
-    Raises:
-        PlanError: one cannot, such as a model that does not exist.
-    """
-    workloads = tuple(dict.fromkeys(planned.trial.cell.workload for planned in plan.trials))
-    if isinstance(plan.sweep.workload, SimulatedWorkload):
-        return
-    if wrong := ray.get(crew.warm_host().complaints.remote(workloads, crew.directory)):
-        raise PlanError("; ".join(wrong))
+def _as_ours(error: ray.exceptions.RayError) -> RunError:
+    """One of Ray's own errors: the rows are not lost."""
+    return RunError(
+        f"lost the cluster or an actor on it ({type(error).__name__}: {' '.join(str(error).split())[:300]}); "
+        "what is finished is kept: run the same command again to continue"
+    )
 
 
-def _crew(request: SweepRequest, run_id: str, scratch: Path) -> Crew:
-    """The sweep's actors; the host of sessions warms up while the cluster is looked at."""
-    meter = meter_of(request)
-    placed = {"num_cpus": 0, "scheduling_strategy": beside_driver()}
-    hub = ray.remote(Hub).options(name=hub_name(run_id), max_concurrency=1000, **placed).remote()
-    watchers = Watchers.start(run_id=run_id, sweep=request.sweep.name)
-    watchers.meter = meter
-    directory = "" if request.directory is None else str(request.directory.absolute())
-    crew = Crew(hub=hub, watchers=watchers, scratch=scratch, directory=directory)
-    if request.sweep.launcher == "ray" and not isinstance(request.sweep.workload, SimulatedWorkload):
-        crew.warm_host()
-    return crew
-
-
-def meter_of(request: SweepRequest) -> WallMeter | None:
-    """The power meter at the wall that the sweep names, polling; None where it names none.
-
-    Raises:
-        BadInput: what it names cannot be.
-        RunError: it cannot be read.
-    """
-    wanted = request.sweep.wall_power
-    if wanted is None:
-        return None
-    meter = WallMeter(open_meter(wanted, request.directory or Path.cwd()), wanted.period_s)
-    meter.start()
-    return meter
-
-
-class _Threads:
-    """Tune and the foreman in a thread each; the main thread watches for signals and redraws the board."""
-
-    def __init__(self, site: Site, foreman: Foreman) -> None:
-        self._site, self._foreman = site, foreman
-        self._errors: list[BaseException] = []
-        name, scratch = hub_name(site.writer.run_id), site.crew.scratch
-        self._tune = self._thread(lambda: run_trials(site.agenda, name, scratch))
-        self._serve = self._thread(lambda: foreman.serve(lambda: not self._tune.is_alive()))
-
-    def run(self) -> None:
-        """Until both have ended; the first error of either is raised.
-
-        Raises:
-            RunError: Tune or a session failed.
-            ResultsError: rows could not be written.
-        """
-        interruption = self._site.interruption
-        interruption.graceful = True
-        self._tune.start()
-        self._serve.start()
-        last_look = 0.0
-        shut = False
-        while self._serve.is_alive() and not (shut and self._errors):
-            self._serve.join(TICK_S)
-            if (interruption.name or self._errors) and not shut:
-                shut = self._shut(interruption.name or "error")
-                if interruption.name:
-                    self._site.board.note(f"{interruption.name}: ending the sweep; what is finished is kept")
-            if time.monotonic() - last_look > LOOK_PERIOD_S:
-                last_look = time.monotonic()
-                self._look_around()
-        if not shut:
-            self._shut("error" if self._errors else "done")
-        for thread in (self._serve, self._tune):
-            thread.join(THREADS_END_S)
-        if self._errors:
-            raise self._translated(self._errors[0])
-
-    def _look_around(self) -> None:
-        """Tell this terminal and others how it goes, and hear what they wish.
-
-        A lost telemetry actor is the foreman's to report.
-        """
-        site = self._site
-        with contextlib.suppress(RunError):
-            site.board.show_readings(site.crew.watchers.readings())
-        state = site.board.state()
-        write_live(site.writer.run_dir, state)
-        site.crew.hub.post.remote(state)
-        wish = stop_wish(site.writer.run_dir)
-        if wish == "now":
-            site.interruption.ask(STOPPED)
-        elif wish == "trial" and not site.agenda.stopped:
-            site.agenda.stop(STOPPED)
-            site.board.note("asked to stop: ending after this trial")
-
-    def _shut(self, reason: str) -> bool:
-        """No further trial, and an end to every wait."""
-        if reason != "done":
-            self._site.agenda.stop(reason)
-        self._site.crew.hub.shut.remote()
-        return True
-
-    def _thread(self, work: Any) -> threading.Thread:
-        def guarded() -> None:
-            try:
-                work()
-            except BaseException as error:  # raised again in the main thread
-                self._errors.append(error)
-
-        return threading.Thread(target=guarded, daemon=True)
-
-    @staticmethod
-    def _translated(error: BaseException) -> BaseException:
-        """Ray's own errors as ours: the cluster is lost, the rows are not."""
-        if isinstance(error, ray.exceptions.RayError):
-            return RunError(
-                f"lost the cluster or an actor on it ({type(error).__name__}: {' '.join(str(error).split())[:300]}); "
-                "what is finished is kept: run the same command again to continue"
-            )
-        return error
-
-
-def _opening(plan: Plan, machine: str, todo: int, run_dir: Path) -> str:
+def _opening(site: Site) -> str:
     """What is about to happen, in one paragraph."""
-    done = len(plan.trials) - todo
+    plan, agenda = site.plan, site.agenda
+    done = len(plan.trials) - agenda.waiting - len(agenda.stranded) - len(agenda.quarantined)
     lines = [
-        f"{plan.sweep.name} on {machine}: {len(plan.trials)} trials in {len(plan.sessions)} sessions"
+        f"{plan.sweep.name} on {plan.pool.describe()}: {len(plan.trials)} trials in {len(plan.sessions)} sessions"
         + (f", {done} already finished" if done else ""),
-        f"results: {run_dir}",
+        f"results: {site.writer.run_dir}",
         *(f"note: {note}" for note in plan.notes),
     ]
     if plan.dropped:

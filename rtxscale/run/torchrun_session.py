@@ -24,11 +24,12 @@ from rtxscale.errors import RunError
 from rtxscale.rank.channel import Order, RankReport
 from rtxscale.rank.command import torchrun_argv
 from rtxscale.rank.mailbox import MailboxGiver
+from rtxscale.run.crew import Crew
 from rtxscale.run.failures import Death, TrialEnd
 from rtxscale.run.hub import UNBROKEN, Registered
 from rtxscale.run.processes import descendants, environment_of, kill
 from rtxscale.run.ray_setup import ray
-from rtxscale.run.session import CLOSE_TIMEOUT_S, GRACE_S, START_TIMEOUT_S, Crew, SessionFailed, SessionSpec
+from rtxscale.run.session import CLOSE_TIMEOUT_S, GRACE_S, START_TIMEOUT_S, SessionFailed, SessionSpec
 
 LOOK_S = 1.0
 PR_SET_PDEATHSIG = 1

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from rtxscale.run.agenda import Agenda
-from rtxscale.run.cluster import NAMESPACE
 from rtxscale.run.ray_setup import ray
+from rtxscale.run.turn import NAMESPACE
 
 MOST_ATTEMPTS = 2
 TRIAL_RESOURCES = {"memory": 1024, "node:__internal_head__": 0.001}

@@ -1,9 +1,7 @@
 """The telemetry actors: one on every node, pinned there, holding no CPU, named so that the dashboard shows them.
 
-`Watcher` runs inside the actor: it samples through `telemetry.sampler`, sets the gauges, looks after our processes on
-its node and sees who else is on its GPUs. `Watchers` is the driver's side of all of them: it replaces an actor that is
-lost, and drops a node that is. Callers: `run.sweep`,
-`run.session`, `run.foreman`.
+This is the driver's side of all of them: an actor that is lost is replaced, a node that is lost is dropped. What runs
+inside an actor is `run.watcher`. Callers: `run.sweep`, `run.session`, `run.foreman`.
 """
 
 from __future__ import annotations
@@ -18,98 +16,30 @@ from typing import Any
 
 import pyarrow as pa
 
-from rtxscale.devices.inventory import Inventory, Node
 from rtxscale.errors import RunError
 from rtxscale.results.schema import arrow_schema
-from rtxscale.run.gauges import Gauges
-from rtxscale.run.nodes import alive_nodes, clock_here, offset_of, pinned
-from rtxscale.run.occupancy import Guard, Occupancy, joined
-from rtxscale.run.processes import is_alive, kill
+from rtxscale.run.nodes import alive_nodes, offset_of, pinned
+from rtxscale.run.occupancy import Occupancy, joined
 from rtxscale.run.ray_setup import ray
+from rtxscale.run.roster import Found
+from rtxscale.run.watcher import Watcher
 from rtxscale.telemetry.clock_offset import SAME_CLOCK, ClockOffset, on_our_clock
-from rtxscale.telemetry.facts import describe_node, host_environment
-from rtxscale.telemetry.holders import GpuHolders
-from rtxscale.telemetry.probe import open_probe
-from rtxscale.telemetry.sampler import Sampler
 from rtxscale.telemetry.wall_meter import WallMeter
 
-PERIOD_S = 0.1
-GAUGE_PERIOD_S = 1.0
 ANSWER_TIMEOUT_S = 30.0
-GONE_TIMEOUT_S = 10.0
-REPLACE_TIMEOUT_S = 60.0
-"""How long a new actor may take; Ray finds a node dead after about 15 s without a sign of life."""
+SHOWN_TIMEOUT_S = 10.0
+"""For what is only shown; the main thread hears nothing else meanwhile."""
+GONE_TIMEOUT_S = 30.0
+"""How long a killed process may still be seen, on however busy a node."""
+START_TIMEOUT_S = 180.0
+"""How long an actor may take to start on a busy node. A node that is lost ends the wait: Ray finds it dead after about
+15 s without a sign of life."""
 LOST = (
     ray.exceptions.RayActorError,
     ray.exceptions.GetTimeoutError,
     ray.exceptions.ActorUnschedulableError,
 )
 """What a call of an actor raises that is gone, or silent for too long."""
-PATIENCE_S = 1.0
-
-
-class Watcher:
-    """Runs inside its actor on one node."""
-
-    def __init__(self, node: str, sweep: str) -> None:
-        """Start sampling at once."""
-        self._node, self._sweep, self._session, self._trial = node, sweep, "", ""
-        self._sampler = Sampler(open_probe(), node, PERIOD_S)
-        self._sampler.start()
-        self._gauges = Gauges()
-        self._guard = Guard(GpuHolders(), node)
-        threading.Thread(target=self._set_gauges_for_ever, daemon=True).start()
-
-    def facts(self) -> tuple[Node, tuple[str, ...], list[dict[str, str]]]:
-        """The node as data, what the user should know about it, and what should be recorded of its host."""
-        node, notes = describe_node(self._node)
-        return node, notes, host_environment()
-
-    def drain(self) -> pa.Table:
-        """Samples since the last call."""
-        return self._sampler.drain()
-
-    def latest(self) -> dict[str, Any]:
-        """The newest readings."""
-        return self._sampler.latest()
-
-    def clock(self) -> tuple[str, int]:
-        """Which running kernel this is, and its Unix time in ns."""
-        return clock_here()
-
-    def show_trial(self, trial_id: str) -> None:
-        """Show in the metrics which trial is running."""
-        self._trial = trial_id
-
-    def set_session(self, session_id: str, ranks: list[int]) -> None:
-        """Tag the gauges with the session that is running; `ranks` are the process ids of its ranks on this node."""
-        self._session, self._trial = session_id, ""
-        self._guard.expect(ranks)
-
-    def occupancy(self) -> Occupancy:
-        """Who is on this node's GPUs, and who has been since the last call."""
-        return self._guard.occupancy()
-
-    def end_processes(self, pids: list[int], timeout_s: float) -> list[int]:
-        """Wait until these processes of ours are gone, kill them after a second; returns those still alive."""
-        began = time.monotonic()
-        killed = False
-        while left := [pid for pid in pids if is_alive(pid)]:
-            waited = time.monotonic() - began
-            if waited > timeout_s:
-                return left
-            if waited > PATIENCE_S and not killed:
-                killed = True
-                kill(left)
-            time.sleep(0.02)
-        return []
-
-    def _set_gauges_for_ever(self) -> None:
-        while True:
-            self._guard.look()
-            tags = {"node": self._node, "sweep": self._sweep, "session": self._session}
-            self._gauges.show(by_device(self._sampler.latest()), tags, self._trial)
-            time.sleep(GAUGE_PERIOD_S)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,13 +51,13 @@ class _Post:
     cpus: int
     gpus: int
     sweep: str
-    title: str
+    run_id: str
     actor: Any = None
     starts: int = 0
 
     def started(self) -> _Post:
         """The same post with a new actor; the dashboard shows it by its title, a later one with a number."""
-        title = f"{self.title}-{self.starts + 1}" if self.starts else self.title
+        title = f"rtxscale-telemetry-{self.run_id}-{self.name}" + (f"-{self.starts + 1}" if self.starts else "")
         try:
             actor = self._actor(title)
         except ValueError:  # Ray keeps the name of an actor that was meant for a node which died before it ran
@@ -163,22 +93,43 @@ class Watchers:
         """One actor on every node that is alive; the head comes first and is called node0."""
         posts = []
         for place, node in enumerate(alive_nodes()):
-            name = f"node{place}"
             cpus, gpus = (int(node["Resources"].get(kind, 0)) for kind in ("CPU", "GPU"))
-            title = f"rtxscale-telemetry-{run_id}-{name}"
-            post = _Post(name=name, ray_id=node["NodeID"], cpus=cpus, gpus=gpus, sweep=sweep, title=title)
+            post = _Post(name=f"node{place}", ray_id=node["NodeID"], cpus=cpus, gpus=gpus, sweep=sweep, run_id=run_id)
             posts.append(post.started())
         return cls(posts)
 
-    def inventory(self) -> tuple[Inventory, dict[str, list[dict[str, str]]]]:
+    def look(self) -> list[Found]:
         """The cluster's nodes, with no more CPUs and GPUs than Ray may use, and what to record of each host."""
-        answers = self._ask_each(lambda post: post.actor.facts.remote())
-        nodes = tuple(
-            replace(node, cpus=min(node.cpus, post.cpus), gpus=node.gpus[: post.gpus]) for post, (node, _, _) in answers
-        )
-        hosts = {post.name: host for post, (_, _, host) in answers}
-        notes = tuple(dict.fromkeys(note for _, (_, of_node, _) in answers for note in of_node))
-        return Inventory(nodes=nodes, notes=notes), hosts
+        answers = self._ask_each(lambda post: post.actor.facts.remote(), START_TIMEOUT_S)
+        return [
+            Found(
+                node=replace(node, cpus=min(node.cpus, post.cpus), gpus=node.gpus[: post.gpus]),
+                notes=notes,
+                host=tuple(host),
+            )
+            for post, (node, notes, host) in answers
+        ]
+
+    def rename(self, names: Mapping[str, str], away: Sequence[str]) -> None:
+        """Call the nodes as the run does: by the name that `names` has for theirs; those without one are let go.
+
+        `away` are nodes of the run that are not here: as good as lost.
+        """
+        with self._busy:
+            for post in self._posts:
+                if names.get(post.name) != post.name:
+                    ray.kill(post.actor)
+            kept = [(post, names[post.name]) for post in self._posts if post.name in names]
+            self._posts = [
+                post if post.name == name else replace(post, name=name, starts=0).started() for post, name in kept
+            ]
+            self._ray_ids = {post.name: post.ray_id for post in self._posts}
+            self.lost = list(away)
+
+    @property
+    def names(self) -> dict[str, str]:
+        """Ray's id of each node that is watched -> our name of it, the head first."""
+        return {post.ray_id: post.name for post in self._posts}
 
     def ray_id(self, name: str) -> str:
         """Ray's id of a node."""
@@ -217,7 +168,7 @@ class Watchers:
         if not self._busy.acquire(blocking=False):
             return {}
         try:
-            return combined(ray.get([post.actor.latest.remote() for post in self._posts], timeout=ANSWER_TIMEOUT_S))
+            return combined(ray.get([post.actor.latest.remote() for post in self._posts], timeout=SHOWN_TIMEOUT_S))
         except LOST:
             threading.Thread(target=self._mend, daemon=True).start()
             return {}
@@ -247,7 +198,8 @@ class Watchers:
         """
         mine = _by_node(processes)
         answers = self._ask_each(
-            lambda post: post.actor.end_processes.remote(mine.get(post.ray_id, []), GONE_TIMEOUT_S)
+            lambda post: post.actor.end_processes.remote(mine.get(post.ray_id, []), GONE_TIMEOUT_S),
+            GONE_TIMEOUT_S + ANSWER_TIMEOUT_S,
         )
         left = {post.name: pids for post, pids in answers if pids}
         if left:
@@ -272,19 +224,23 @@ class Watchers:
         """
         return [answer for _, answer in self._ask_each(question)]
 
-    def _ask_each(self, question: Any) -> list[tuple[_Post, Any]]:
+    def _ask_each(self, question: Any, timeout_s: float = ANSWER_TIMEOUT_S) -> list[tuple[_Post, Any]]:
         """Every node that is left with its actor's answer; raises as `_ask` does."""
         with self._busy:
             asked = [(post, question(post)) for post in self._posts]
-            return [(post, answer) for post, reference in asked for answer in self._answer(post, reference, question)]
+            return [
+                (post, answer)
+                for post, reference in asked
+                for answer in self._answer(post, reference, question, timeout_s)
+            ]
 
-    def _answer(self, post: _Post, reference: Any, question: Any) -> list[Any]:
+    def _answer(self, post: _Post, reference: Any, question: Any, timeout_s: float) -> list[Any]:
         """The answer of one actor, or of its replacement; none if its node is lost."""
         try:
-            return [ray.get(reference, timeout=ANSWER_TIMEOUT_S)]
+            return [ray.get(reference, timeout=timeout_s)]
         except LOST:
             replacement = self._replaced(post)
-            return [] if replacement is None else [ray.get(question(replacement), timeout=ANSWER_TIMEOUT_S)]
+            return [] if replacement is None else [ray.get(question(replacement), timeout=timeout_s)]
 
     def _replaced(self, post: _Post) -> _Post | None:
         """A new actor for a lost one, told what the old one knew; None if the node is lost.
@@ -299,7 +255,7 @@ class Watchers:
         new, gap_s = post.started(), time.monotonic() - self._drained_s
         session_id, ranks = self._session
         try:
-            ray.get(new.actor.set_session.remote(session_id, ranks.get(post.ray_id, [])), timeout=REPLACE_TIMEOUT_S)
+            ray.get(new.actor.set_session.remote(session_id, ranks.get(post.ray_id, [])), timeout=START_TIMEOUT_S)
         except LOST as error:
             if any(node["NodeID"] == post.ray_id for node in alive_nodes()):
                 raise RunError(
@@ -326,14 +282,6 @@ def _by_node(processes: Iterable[tuple[str, int]]) -> dict[str, list[int]]:
     for ray_id, pid in processes:
         found.setdefault(ray_id, []).append(pid)
     return found
-
-
-def by_device(latest: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """Newest readings of `Sampler.latest` by GPU UUID; the host's are under the empty name."""
-    readings: dict[str, Mapping[str, Any]] = dict(latest.get("gpus") or {})
-    if latest.get("host"):
-        readings[""] = latest["host"]
-    return readings
 
 
 def combined(answers: Iterable[Mapping[str, Any]]) -> dict[str, float]:

@@ -24,7 +24,8 @@ import pytest
 from rtxscale.run.processes import descendants
 
 REPOSITORY = Path(__file__).parents[2]
-START_S = 90
+START_S = 300
+"""For Ray to start or to notice an end, on however busy a machine."""
 
 
 @dataclass
@@ -71,12 +72,13 @@ def head(home) -> Iterator[Head]:
 
 
 @contextmanager
-def running_head(home):
+def running_head(home, ports=None):
+    """A head node; with the ports of one that has ended, it is the same one started anew."""
     variables = clean_environment(home) | {"RAY_TMPDIR": str(home), "RAY_metrics_report_interval_ms": "1000"}
     variables["SPT_NOENV"] = "1"  # Ray writes titles over the environment otherwise, and HOME may be in the way
     subprocess.run(["ray", "get-auth-token", "--generate"], env=variables, check=True, capture_output=True)
     variables["RAY_AUTH_MODE"] = "token"
-    gcs, dashboard, client, agent = free_ports(4)
+    gcs, dashboard, client, agent = ports or free_ports(4)
     command = ["ray", "start", "--head", "--block", "--num-cpus=2", "--object-store-memory=250000000"]
     command += ["--node-ip-address=127.0.0.1", f"--port={gcs}", f"--dashboard-port={dashboard}"]
     command += [f"--ray-client-server-port={client}", f"--dashboard-agent-listen-port={agent}"]
@@ -88,12 +90,28 @@ def running_head(home):
         yield Head(f"127.0.0.1:{gcs}", f"http://127.0.0.1:{dashboard}", home, variables)
     finally:
         end_processes_of(home)
-        process.wait(20)
+        process.wait(START_S)
 
 
 @contextmanager
 def another_node(head, cpus=1):
     """A second node of the cluster, simulated on this host; yields the process that its raylet is a child of."""
+    process = start_node(head, cpus)
+    try:
+        wait_for(lambda: alive_nodes(head) == 2, START_S, "the second node")
+        yield process
+    finally:
+        below = descendants(process.pid)
+        process.terminate()
+        process.wait(START_S)
+        for pid in below:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        wait_for(lambda: alive_nodes(head) == 1, START_S, "the end of the second node")
+
+
+def start_node(head, cpus=1):
+    """Begin to start a second node."""
     (agent,) = free_ports(1)
     place = head.home / "n"  # nodes of one host that share a directory remove each other's working copies
     place.mkdir(exist_ok=True)
@@ -102,18 +120,7 @@ def another_node(head, cpus=1):
     command += ["--min-worker-port=0", "--max-worker-port=0", f"--dashboard-agent-listen-port={agent}"]
     command += [f"--temp-dir={place}"]
     with (head.home / "node.log").open("ab") as log:
-        process = subprocess.Popen(command, env=head.environment, stdout=log, stderr=subprocess.STDOUT)
-    try:
-        wait_for(lambda: alive_nodes(head) == 2, START_S, "the second node")
-        yield process
-    finally:
-        below = descendants(process.pid)
-        process.terminate()
-        process.wait(30)
-        for pid in below:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        wait_for(lambda: alive_nodes(head) == 1, START_S, "the end of the second node")
+        return subprocess.Popen(command, env=head.environment, stdout=log, stderr=subprocess.STDOUT)
 
 
 def alive_nodes(head):
@@ -122,7 +129,7 @@ def alive_nodes(head):
     request = urllib.request.Request(  # noqa: S310 - our own head node
         f"{head.dashboard}/api/v0/nodes", headers={"Authorization": f"Bearer {token}"}
     )
-    with urllib.request.urlopen(request, timeout=10) as answer:  # noqa: S310 - our own head node
+    with urllib.request.urlopen(request, timeout=60) as answer:  # noqa: S310 - our own head node
         nodes = json.load(answer)["data"]["result"]["result"]
     return sum(node["state"] == "ALIVE" for node in nodes)
 

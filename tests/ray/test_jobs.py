@@ -9,10 +9,10 @@ import urllib.request
 from contextlib import suppress
 
 import pytest
-from conftest import REPOSITORY, another_node, clean_environment, command_of, processes_of, wait_for
+from conftest import REPOSITORY, START_S, another_node, clean_environment, command_of, processes_of, wait_for
 from tiny import rows_of, sweep_file, trials_of
 
-pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(1200)]
 
 
 def get(url, token=None):
@@ -36,25 +36,25 @@ def test_a_submitted_sweep_on_two_nodes_is_watched_stopped_and_resumed(head, tmp
         with submit(head, sweep, "first-job") as job:
             actors = f"{head.dashboard}/api/v0/actors?detail=1"
             for name in ("rtxscale-hub-submitted", "rtxscale-telemetry-submitted"):
-                wait_for(lambda wanted=name: wanted in get(actors, token), 120, name)
-            wait_for(lambda: gauges_of_the_sweep(head), 60, "the gauges")
+                wait_for(lambda wanted=name: wanted in get(actors, token), START_S, name)
+            wait_for(lambda: gauges_of_the_sweep(head), START_S, "the gauges")
             with (tmp_path / "queued.log").open("w") as log:
                 queued = start_sweep(head, sweep_file(tmp_path, "queued", gpus="[1]"), tmp_path / "queued", log)
-            (state,) = wait_for(lambda: states_of(head), 60, "the state of the sweep")
+            (state,) = wait_for(lambda: states_of(head), START_S, "the state of the sweep")
             kill_telemetry(head)
-            wait_for(lambda: finished_some(head), 120, "the first trial")
+            wait_for(lambda: finished_some(head), START_S, "the first trial")
             subprocess.run(
                 ["ray", "job", "stop", "--address", head.dashboard, "first-job"],
                 env=head.environment,
                 check=True,
                 capture_output=True,
             )
-            job.communicate(timeout=60)
+            job.communicate(timeout=START_S)
         assert json.loads(get(f"{head.dashboard}/api/jobs/first-job", token))["status"] == "STOPPED"
         (run_dir,) = (head.home / "rtxscale-results").glob("submitted-*")
         before = trials_of(run_dir)
         assert 0 < [row["outcome"] for row in before].count("ok") < state["total"] == 3
-        assert queued.wait(240) == 0, (tmp_path / "queued.log").read_text()
+        assert queued.wait(START_S) == 0, (tmp_path / "queued.log").read_text()
         with submit(head, sweep, "second-job") as job:
             output, _ = job.communicate(timeout=400)
     assert job.returncode == 0, output
@@ -104,7 +104,7 @@ def states_of(head):
     """What `rtxscale status` says of the cluster, once the sweep has planned."""
     command = [sys.executable, "-m", "rtxscale", "status", "--address", head.address, "--json"]
     done = subprocess.run(
-        command, env=head.environment, cwd=REPOSITORY, capture_output=True, text=True, timeout=60, check=False
+        command, env=head.environment, cwd=REPOSITORY, capture_output=True, text=True, timeout=START_S, check=False
     )
     assert done.returncode == 0, done.stderr
     return [state for state in json.loads(done.stdout) if "total" in state]

@@ -146,6 +146,6 @@ def test_trials_that_need_a_lost_node_are_set_aside_and_the_rest_goes_on():
     assert needs(todo, {"node1"})
     assert not needs(todo, {"node7"})
     agenda.retry(todo, "crashed")
-    assert agenda.lose(todo, {"node1"}) == 2
+    assert agenda.lose({"node1"}, todo) == 2
     assert [one.session.session_id for one in agenda.stranded] == ["second", "second"]
     assert names(agenda) == [("first", 1.0, 1), ("first", 2.0, 1)]

@@ -7,7 +7,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from rtxscale.devices.inventory import Inventory, Node
 from rtxscale.doctor.cluster import examine_nodes
 from rtxscale.doctor.cluster_rules import ClusterFacts, NodeFacts
 from rtxscale.errors import RunError
@@ -28,45 +27,45 @@ def request(**fields):
     )
 
 
-def inventory(nodes):
-    return Inventory(nodes=tuple(Node(node_id=f"node{place}", cpus=2) for place in range(nodes)))
+def watched(nodes):
+    return SimpleNamespace(names={f"r{place}": f"node{place}" for place in range(nodes)})
 
 
 def test_only_clusters_of_several_nodes_are_looked_at_again(monkeypatch):
     asked = []
     monkeypatch.setattr(sweep, "preflight_nodes", lambda *words, **named: asked.append((words, named)) or ("row",))
-    assert sweep.nodes_examined(request(), inventory(1)) == ()
-    assert sweep.nodes_examined(SimpleNamespace(ignore=None), inventory(3)) == ()
+    assert sweep.nodes_examined(request(), watched(1)) == ()
+    assert sweep.nodes_examined(SimpleNamespace(ignore=None), watched(3)) == ()
     assert asked == []
-    assert sweep.nodes_examined(request(), inventory(2)) == ("row",)
-    assert asked == [((Path("/r"), ()), {"on_cpu": False})]
+    assert sweep.nodes_examined(request(), watched(2)) == ("row",)
+    assert asked == [((Path("/r"), ()), {"on_cpu": False, "names": {"r0": "node0", "r1": "node1"}})]
 
 
 def found(*facts):
     nodes = tuple(NodeFacts(name=f"node{place}", facts=one) for place, one in enumerate(facts))
-    return lambda asked, ignore: examine_nodes(ClusterFacts(nodes=nodes), ignore)
+    return lambda asked, ignore, names: examine_nodes(ClusterFacts(nodes=nodes), ignore)
 
 
 def test_an_error_on_any_node_stops_a_sweep_unless_it_is_ignored(monkeypatch):
     mixed = machine([gpu(0), gpu(1, "4090")])
     monkeypatch.setattr(examination, "examine_cluster", found(machine(), mixed))
     with pytest.raises(RunError, match="node1: mixed_generations"):
-        examination.preflight_nodes(Path("/r"), (), on_cpu=False)
-    rows = examination.preflight_nodes(Path("/r"), ("mixed_generations",), on_cpu=False)
+        examination.preflight_nodes(Path("/r"), (), on_cpu=False, names={})
+    rows = examination.preflight_nodes(Path("/r"), ("mixed_generations",), on_cpu=False, names={})
     assert any(row["node"] == "node1" and "ignored by the user" in row["value"] for row in rows)
-    on_cpu = examination.preflight_nodes(Path("/r"), (), on_cpu=True)
+    on_cpu = examination.preflight_nodes(Path("/r"), (), on_cpu=True, names={})
     assert "mixed_generations" not in {row["name"] for row in on_cpu}
 
 
 def test_a_node_that_is_silent_or_fails_is_a_finding(monkeypatch):
-    silent = examination._node_facts(1, NODE, None, None, 120.0)
+    silent = examination._node_facts("node1", NODE, None, None, 120.0)
     assert (silent.name, silent.address, silent.problem) == ("node1", "10.0.0.2", "no answer in 120 s")
 
     def fail(*_, **__):
         raise ray.exceptions.RaySystemError("ModuleNotFoundError: No module named 'rtxscale'")
 
     monkeypatch.setattr(examination.ray, "get", fail)
-    failed = examination._node_facts(0, NODE, None, object(), 120.0)
+    failed = examination._node_facts("node0", NODE, None, object(), 120.0)
     assert "No module named 'rtxscale'" in failed.problem
     assert failed.facts is None
 

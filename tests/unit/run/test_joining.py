@@ -9,14 +9,14 @@ import pytest
 
 from rtxscale.errors import RunError
 from rtxscale.plan.model import Placement
-from rtxscale.run import authentication, cluster, worker
+from rtxscale.run import authentication, cluster, host_lock, worker
 from rtxscale.run.authentication import Answer
 from rtxscale.run.host import UNWANTED_CALLBACKS, session_trainer, torch_config
 from rtxscale.run.hub import Registered
 from rtxscale.run.ray_setup import prepare
 from rtxscale.run.session import SessionSpec, check_places
 from rtxscale.run.torchrun_session import read_death
-from rtxscale.run.watchers import by_device
+from rtxscale.run.watcher import by_device
 
 
 def test_an_own_cluster_gets_a_token_and_what_the_user_set_stays():
@@ -93,15 +93,15 @@ def test_nobody_listening_is_found_out_quickly():
 
 
 def test_two_sweeps_do_not_both_start_a_cluster_here(tmp_path, monkeypatch):
-    monkeypatch.setattr(cluster, "PREDECESSOR_S", 0.2)
+    monkeypatch.setattr(host_lock, "PREDECESSOR_S", 0.2)
     path = tmp_path / "lock"
     with (
-        cluster.local_lock(path, "run-a"),
+        host_lock.host_lock(path, "run-a"),
         pytest.raises(RunError, match="run run-a"),
-        cluster.local_lock(path, "run-b"),
+        host_lock.host_lock(path, "run-b"),
     ):
         pass
-    with cluster.local_lock(path, "run-c"):
+    with host_lock.host_lock(path, "run-c"):
         assert "run-c" in path.read_text()
 
 

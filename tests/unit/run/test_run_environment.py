@@ -3,8 +3,8 @@ import pytest
 from rtxscale.errors import RunError
 from rtxscale.results.schema import arrow_schema
 from rtxscale.run.environment import differences, environment_id, environment_rows, environment_table
-from rtxscale.run.foreman import same_software
 from rtxscale.run.hub import Registered
+from rtxscale.run.ledger import same_software
 
 SOFTWARE = [{"subject": "software", "name": "torch", "value": "2.11"}]
 HOSTS = {"node0": [{"subject": "gpu", "name": "gpu0 power limit", "value": "575 W"}]}

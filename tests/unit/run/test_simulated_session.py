@@ -29,7 +29,7 @@ from rtxscale.results.write import RunWriter
 from rtxscale.run.agenda import Todo
 from rtxscale.run.environment import inventory_rows
 from rtxscale.run.failures import judge
-from rtxscale.run.foreman import same_software
+from rtxscale.run.ledger import same_software
 from rtxscale.run.session import SessionSpec
 from rtxscale.run.simulated_session import SimulatedSession, planted_rate
 from rtxscale.run.trial_rows import Served, misplaced, rank_tables, trial_row, trials_table, with_placement

@@ -5,7 +5,9 @@ from types import SimpleNamespace
 import pytest
 from ray.exceptions import ActorDiedError
 
+from rtxscale.devices.inventory import Node
 from rtxscale.errors import RunError
+from rtxscale.run import nodes as nodes_module
 from rtxscale.run import watchers as watchers_module
 from rtxscale.run.watchers import Watchers, _Post
 
@@ -22,7 +24,8 @@ class Actor:
                 if self.dead:
                     raise ActorDiedError
                 self.heard.append((method, *arguments))
-                return {"latest": {"power_w": 10.0}, "end_processes": []}.get(method, self.name)
+                facts = (Node(node_id=self.name, cpus=8), ("a note",), [{"name": "os"}])
+                return {"latest": {"power_w": 10.0}, "end_processes": [], "facts": facts}.get(method, self.name)
 
             return answer
 
@@ -36,7 +39,7 @@ class Cluster:
         self.notes, self.killed = [], []
         self.actors = {name: [Actor(name, dead=name in dead)] for name in ("node0", "node1")}
         posts = [
-            _Post(name=f"node{n}", ray_id=f"r{n}", cpus=1, gpus=0, sweep="s", title="t", actor=self.last(f"node{n}"))
+            _Post(name=f"node{n}", ray_id=f"r{n}", cpus=1, gpus=0, sweep="s", run_id="t", actor=self.last(f"node{n}"))
             for n in (0, 1)
         ]
         self.watchers = Watchers(posts)
@@ -46,7 +49,7 @@ class Cluster:
             return [one() for one in reference] if isinstance(reference, list) else reference()
 
         def started(post):
-            self.actors[post.name].append(Actor(f"new {post.name}", dead=post.name in starts_dead))
+            self.actors.setdefault(post.name, []).append(Actor(f"new {post.name}", dead=post.name in starts_dead))
             return watchers_module.replace(post, actor=self.last(post.name), starts=post.starts + 1)
 
         fake = SimpleNamespace(get=get, kill=self.killed.append, exceptions=watchers_module.ray.exceptions)
@@ -99,3 +102,37 @@ def test_who_redraws_does_not_wait_for_a_replacement_but_has_it_begun(monkeypatc
     assert cluster.watchers.readings() == {"power_w": 20.0}
     with cluster.watchers._busy:
         assert cluster.watchers.readings() == {}
+
+
+def test_the_first_look_has_no_more_cpus_than_ray_may_use(monkeypatch):
+    looked = Cluster(monkeypatch).watchers.look()
+    assert [(one.node.node_id, one.node.cpus, one.notes) for one in looked] == [
+        ("node0", 1, ("a note",)),
+        ("node1", 1, ("a note",)),
+    ]
+
+
+def test_nodes_are_called_as_the_run_does_and_one_that_is_not_in_it_is_let_go(monkeypatch):
+    cluster = Cluster(monkeypatch, alive=("r0", "r1"))
+    first, second = cluster.last("node0"), cluster.last("node1")
+    cluster.watchers.lost = ["node1"]  # an actor that was lost under a name that meant nothing yet
+    cluster.watchers.rename({"node0": "node0", "node1": "node2"}, ["node1"])
+    assert cluster.killed == [second]
+    assert cluster.watchers.names == {"r0": "node0", "r1": "node2"}
+    assert (cluster.watchers.ray_id("node2"), cluster.watchers.lost) == ("r1", ["node1"])
+    assert cluster.watchers._ask(lambda post: post.actor.who.remote()) == ["node0", "new node2"]
+    cluster.watchers.rename({"node2": "node2"}, [])
+    assert cluster.killed == [second, first]
+    assert cluster.watchers.names == {"r1": "node2"}
+
+
+def test_nodes_that_come_one_after_the_other_are_waited_for(monkeypatch):
+    there, said = iter([1, 1, 2, 3]), []
+    monkeypatch.setattr(nodes_module, "alive_nodes", lambda: range(next(there)))
+    monkeypatch.setattr(nodes_module.time, "sleep", lambda _seconds: None)
+    nodes_module.await_nodes(3, said.append)
+    assert said == ["waiting up to 60 s: this run began on 3 nodes, 1 of them in the cluster"]
+    monkeypatch.setattr(nodes_module, "alive_nodes", lambda: range(2))
+    nodes_module.await_nodes(2, lambda _text: pytest.fail("there is nothing to wait for"))
+    nodes_module.await_nodes(3, said.append, limit_s=0.0)
+    assert len(said) == 1
