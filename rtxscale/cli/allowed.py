@@ -116,17 +116,19 @@ def _note(text: str, directory: Path | None) -> Path:
 
 
 def script_directory(run: Run, sweep: Sweep) -> Path | None:
-    """The directory of the sweep file that a run's script trials were measured from; None without a script.
+    """The directory of the sweep file that a run's trials were measured from; None where they needed no file of it.
 
     Raises:
         ResultsError: no trial of the run says it.
     """
-    if sweep.workload.kind != "script":
+    from rtxscale.spec.workload import names_files
+
+    if not names_files(sweep.workload):
         return None
     seen = list(attested_directories(run))
     if not seen:
         raise ResultsError(
-            f"{run.run_dir}: found no trial that says where its script lies; expected one that has ended: continue "
+            f"{run.run_dir}: found no trial that says where its files lie; expected one that has ended: continue "
             "with `rtxscale sweep`"
         )
     return Path(seen[-1])

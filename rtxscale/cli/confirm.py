@@ -7,6 +7,7 @@ Reads the run's conclusions for what is to be confirmed, hands that to `run` as 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from rtxscale.analysis.conclusions import Conclusions
     from rtxscale.plan.confirm import Pair
     from rtxscale.results.read import Run
+    from rtxscale.run.sweep import SweepResult
     from rtxscale.spec.sweep import Sweep
 
 VISITS = 4
@@ -71,7 +73,6 @@ def confirm(
     for folder in filter(None, (directory, opened.run_dir)):
         check_allowed(sweep, folder, allowed=allow_commands)
     check_own(sweep, opened.sweep_text, directory, allowed=allow_commands)
-    examined = look_first(sweep, opened.run_dir.parent, ignore)
     code = measure(
         opened,
         pairs,
@@ -79,7 +80,7 @@ def confirm(
         address=address,
         limit_minutes=limit_minutes,
         report=not no_report,
-        examined=examined,
+        examine=partial(look_first, sweep, opened.run_dir.parent, ignore),
         ignore=tuple(ignore or ()),
         directory=directory,
     )
@@ -113,37 +114,43 @@ def measure(
     address: str | None,
     limit_minutes: float | None,
     report: bool,
-    examined: tuple[dict[str, str], ...] = (),
+    examine: Callable[[], tuple[dict[str, str], ...]] = tuple,
     ignore: tuple[str, ...] | None = None,
     directory: Path | None = None,
 ) -> int:
-    """Run what is missing of the confirmation; returns the exit code.
+    """Examine the machine, then run what is missing of the confirmation; returns the exit code.
 
     Raises:
-        RtxscaleError: as `run.sweep.execute` does.
+        RtxscaleError: as `examine` and `run.sweep.execute` do.
     """
     from rtxscale.plan.confirm import confirmation_plan
     from rtxscale.run.authentication import settle
 
     sweep = sweep_of(run)
-    if address is not None:
-        os.environ["RAY_ADDRESS"] = address
-    settle(os.environ, Path.home())  # before Ray is imported
-    from rtxscale.run.sweep import SweepRequest, execute
 
-    request = SweepRequest(
-        sweep=sweep,
-        sweep_text=run.sweep_text,
-        results_root=run.run_dir.parent,
-        run_dir=run.run_dir,
-        directory=directory,
-        plan=partial(confirmation_plan, pairs=pairs, visits=visits, attempts=run.attempts()),
-        address=os.environ.get("RAY_ADDRESS") or None,
-        limit_minutes=limit_minutes,
-        examined=examined,
-        ignore=ignore,
-    )
-    result = notified(sweep, lambda: execute(request), exit_code)
+    def measured() -> SweepResult:
+        examined = examine()
+        if address is not None:
+            os.environ["RAY_ADDRESS"] = address
+        settle(os.environ, Path.home())  # before Ray is imported
+        from rtxscale.run.sweep import SweepRequest, execute
+
+        return execute(
+            SweepRequest(
+                sweep=sweep,
+                sweep_text=run.sweep_text,
+                results_root=run.run_dir.parent,
+                run_dir=run.run_dir,
+                directory=directory,
+                plan=partial(confirmation_plan, pairs=pairs, visits=visits, attempts=run.attempts()),
+                address=os.environ.get("RAY_ADDRESS") or None,
+                limit_minutes=limit_minutes,
+                examined=examined,
+                ignore=ignore,
+            )
+        )
+
+    result = notified(sweep, measured, exit_code)
     for line in summary(result):
         print(line)
     if report and result.interrupted not in SIGNALS:

@@ -1,5 +1,7 @@
 """The command that a sweep runs at its end: told in variables what became of it, by no shell, for a limited time.
 
+The end is any end once the sweep file is read and may run commands: also that the doctor or the plan refuses to begin,
+or that no cluster answers.
 A failure of it is a warning; the sweep's own exit code stays. Whether it may run is `cli.allowed`'s business. Callers:
 `cli.sweep`, `cli.confirm`.
 """
@@ -31,8 +33,13 @@ def notified(sweep: Sweep, run: Callable[[], SweepResult], exit_code: Callable[[
     """
     try:
         result = run()
+    except KeyboardInterrupt:
+        notify(sweep, {"RTXSCALE_OUTCOME": "SIGINT", "RTXSCALE_EXIT_CODE": "130"})
+        raise
     except BaseException as error:
-        notify(sweep, {"RTXSCALE_OUTCOME": "failed", "RTXSCALE_MESSAGE": " ".join(str(error).split())})
+        code, message = getattr(error, "exit_code", 1), " ".join(str(error).split())
+        told = {"RTXSCALE_OUTCOME": "failed", "RTXSCALE_EXIT_CODE": str(code), "RTXSCALE_MESSAGE": message}
+        notify(sweep, told)
         raise
     notify(sweep, variables(result, exit_code(result)))
     return result

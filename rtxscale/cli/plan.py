@@ -55,17 +55,21 @@ def plan(
 
 
 def _look_at_data(made: Plan, directory: Path) -> None:
-    """Refuse data that cannot be trained on; another machine's are not looked at.
+    """Refuse data and models that cannot be trained on; another machine's are not looked at.
 
     Raises:
         BadInput: with everything that is wrong.
     """
     from rtxscale.errors import BadInput
-    from rtxscale.workloads.data_files import complaint
+    from rtxscale.spec.workload import names_files
 
     used = {id(planned.trial.cell.workload): planned.trial.cell.workload for planned in made.trials}
-    loaded = [workload for workload in used.values() if getattr(workload, "data", "resident") != "resident"]
-    wrong = dict.fromkeys(complaint(workload, directory) for workload in loaded)
+    given = [one for one in used.values() if getattr(one, "data", "resident") != "resident" or names_files(one)]
+    if not given:
+        return
+    from rtxscale.workloads.inputs import complaint
+
+    wrong = dict.fromkeys(complaint(workload, directory) for workload in given)
     if found := [text for text in wrong if text]:
         raise BadInput("; ".join(found))
 
@@ -85,7 +89,8 @@ def plan_json(plan: Plan, inventory: Inventory) -> dict[str, Any]:
     `cells`, `trials`, `sentinels` (of the trials): counts. `sessions`, in the order they run: session_id, gpus, slot,
     launcher, visit, nodes (of each worker, by rank), gpu_uuids, link_class, and `trials`: trial_id, cell_id, stage,
     repeat, batch_per_gpu and global_batch (null without), axes (dotted path -> value).
-    `dropped`: axes, rule, reason. `notes`. `estimate`: wall_s, energy_wh (null when unknown), basis.
+    `dropped`: axes, rule, reason. `notes`. `estimate`: wall_s, energy_wh (null when unknown), basis, max_hours and
+    trials_in_max_hours, those that begin in that time (both null where the sweep has no such limit).
     """
     from rtxscale.plan.order import count_sentinels
 
@@ -110,6 +115,8 @@ def plan_json(plan: Plan, inventory: Inventory) -> dict[str, Any]:
             "wall_s": round(plan.estimate.wall_s, 1),
             "energy_wh": None if plan.estimate.energy_wh is None else round(plan.estimate.energy_wh, 1),
             "basis": plan.estimate.basis,
+            "max_hours": plan.sweep.max_hours,
+            "trials_in_max_hours": plan.estimate.in_budget,
         },
     }
 
@@ -229,6 +236,19 @@ def _estimate_lines(plan: Plan) -> Iterator[str]:
     energy = "" if plan.estimate.energy_wh is None else f", at most {_energy(plan.estimate.energy_wh)}"
     yield f"Estimate: about {duration(plan.estimate.wall_s)}{energy}"
     yield from _wrapped(f"  ({plan.estimate.basis})", "   ")
+    if plan.estimate.in_budget is not None:
+        yield from _wrapped(_budget(plan, plan.estimate.in_budget), "  ")
+
+
+def _budget(plan: Plan, in_budget: int) -> str:
+    """Whether the sweep's own hours suffice, and what becomes of the rest."""
+    limit, total = f"max_hours {plan.sweep.max_hours:g}", len(plan.trials)
+    if in_budget == total:
+        return f"{limit}: enough for all {counted(total, 'trial')} at this estimate"
+    return (
+        f"{limit}: cut. About {in_budget:,} of {counted(total, 'trial')} begin in that time at this estimate; with "
+        "more hours the same command runs the rest"
+    )
 
 
 def counted(count: int, noun: str) -> str:

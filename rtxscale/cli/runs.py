@@ -64,7 +64,7 @@ def _print(found: list[dict[str, Any]], root: Path) -> None:
     from rtxscale.spec.printable import one_line
 
     rows = [(one_line(run["run"]), one_line(str(run["created"] or "–")[:10]), one_line(_trials(run))) for run in found]  # noqa: RUF001  a dash is shown
-    table = Table(key="runs", title=f"Runs in {root}", columns=("run", "started", "trials"), rows=rows)
+    table = Table(key="runs", title=f"Runs in {root}", columns=("run", "started", "trials, with sentinels"), rows=rows)
     show_table(table, stream=sys.stdout)
 
 

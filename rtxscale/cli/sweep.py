@@ -55,24 +55,29 @@ def sweep(
     for folder in (directory, sweep.resolve().parent):
         check_allowed(loaded.sweep, folder, allowed=allow_commands)
     note_own(loaded.sweep, loaded.text, directory)
-    examined = look_first(loaded.sweep, results_root(results), ignore)
-    if address is not None:
-        os.environ["RAY_ADDRESS"] = address
-    settle(os.environ, Path.home())  # before Ray is imported
-    from rtxscale.run.sweep import SweepRequest, execute
 
-    request = SweepRequest(
-        sweep=loaded.sweep,
-        sweep_text=loaded.text,
-        results_root=results_root(results),
-        address=os.environ.get("RAY_ADDRESS") or None,
-        fresh=fresh,
-        directory=directory,
-        limit_minutes=limit_minutes,
-        examined=examined,
-        ignore=tuple(ignore or ()),
-    )
-    result = notified(loaded.sweep, lambda: execute(request), exit_code)
+    def measured() -> SweepResult:
+        examined = look_first(loaded.sweep, results_root(results), ignore)
+        if address is not None:
+            os.environ["RAY_ADDRESS"] = address
+        settle(os.environ, Path.home())  # before Ray is imported
+        from rtxscale.run.sweep import SweepRequest, execute
+
+        return execute(
+            SweepRequest(
+                sweep=loaded.sweep,
+                sweep_text=loaded.text,
+                results_root=results_root(results),
+                address=os.environ.get("RAY_ADDRESS") or None,
+                fresh=fresh,
+                directory=directory,
+                limit_minutes=limit_minutes,
+                examined=examined,
+                ignore=tuple(ignore or ()),
+            )
+        )
+
+    result = notified(loaded.sweep, measured, exit_code)
     for line in summary(result):
         print(line)
     if not no_report and result.interrupted not in SIGNALS:
@@ -156,10 +161,12 @@ def _report(run_dir: Path) -> None:
     from rtxscale.analysis.conclude import conclude
     from rtxscale.report.page import write_report
     from rtxscale.report.terminal import show_conclusions
+    from rtxscale.report.trial_counts import trial_counts
     from rtxscale.results.read import open_verified
     from rtxscale.results.redacted import redacted
 
-    run = redacted(open_verified(run_dir))
+    measured = open_verified(run_dir)
+    run = redacted(measured)
     conclusions = conclude(run)
-    show_conclusions(conclusions, stream=sys.stdout)
+    show_conclusions(conclusions, stream=sys.stdout, counts=trial_counts(measured))
     print(f"report: {write_report(run, conclusions, run_dir / REPORT_FILE)}")

@@ -17,7 +17,7 @@ from rtxscale.report.bandwidth_references import References
 from rtxscale.report.bandwidth_series import bandwidth_series, told_apart
 from rtxscale.report.chosen import GREY, evenly
 from rtxscale.report.figure import Figure, any_known, chart_of, series_color, series_shape, tooltips
-from rtxscale.report.numbers import interval, number, size
+from rtxscale.report.numbers import interval, number, size, telling
 
 SIZE_LABEL = (
     "datum.value >= 1073741824 ? format(datum.value / 1073741824, '~r') + ' GiB' : "
@@ -66,14 +66,16 @@ def _figure(operation: str, rows: pl.DataFrame, references: References) -> Figur
 
 
 def _row(row: dict[str, Any]) -> dict[str, Any]:
+    several = row["cells"] > 1  # a range over cells, which is no interval
+    low, high = (row["low"], row["high"]) if several else telling(row["low"], row["high"])
     return {
         "series": row["series"],
         "size": row["size_bytes"],
         "busbw": row["busbw_gb_s"],
-        "low": row["low"],
-        "high": row["high"],
+        "low": low,
+        "high": high,
         "size_text": size(row["size_bytes"]),
-        "busbw_text": interval(row["busbw_gb_s"], row["low"], row["high"], additive=True) + " GB/s",
+        "busbw_text": interval(row["busbw_gb_s"], row["low"], row["high"], additive=several) + " GB/s",
         "time_text": f"{number(row['time_p50_s'] * 1e6, 3)} µs" if row["time_p50_s"] is not None else number(None),
         "cells": row["cells"],
         "cell": row["cell_id"],

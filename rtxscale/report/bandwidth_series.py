@@ -1,6 +1,7 @@
 """Bus bandwidths of a run as series over message size, for chart and table alike.
 
-Cells that differ only in what a raw collective cannot notice (bucket size, precision of the model) are one series here.
+Cells that differ only in what a raw collective cannot notice (precision of the model; bucket size, unless buckets are
+what is sent) are one series here.
 Called by `bandwidth_charts` and `tables`.
 """
 
@@ -13,6 +14,8 @@ from rtxscale.report.chosen import AXIS
 
 TOLD_APART = 8
 DEFAULT = "defaults"
+REPLAYS, OF_REPLAYS = "collectives/", ("ddp.bucket_mib", "workload.buckets_of")
+"""Workloads that all-reduce the gradient buckets of a model, and the axes that say which buckets these are."""
 
 
 def bandwidth_series(bandwidth: pl.DataFrame, cells: pl.DataFrame, workers: str) -> pl.DataFrame:
@@ -33,11 +36,13 @@ def bandwidth_series(bandwidth: pl.DataFrame, cells: pl.DataFrame, workers: str)
 
 
 def _names(cells: pl.DataFrame, workers: str) -> pl.DataFrame:
-    """Series name of each cell: GPU count and the NCCL settings that are not auto, in words."""
-    paths = [column.removeprefix(AXIS) for column in cells.columns if column.startswith(f"{AXIS}nccl.")]
+    """Series name of each cell: GPU count and, in words, what is not auto of NCCL and of replayed buckets."""
+    axes = [column.removeprefix(AXIS) for column in cells.columns if column.startswith(AXIS)]
+    paths = [path for path in axes if path.startswith("nccl.") or path in OF_REPLAYS]
     names = []
-    for row in cells.select("cell_id", "gpus", *(AXIS + path for path in paths)).iter_rows(named=True):
-        values = {path: row[AXIS + path] for path in paths}
+    for row in cells.select("cell_id", "gpus", "workload", *(AXIS + path for path in paths)).iter_rows(named=True):
+        replayed = row["workload"].startswith(REPLAYS)
+        values = {path: row[AXIS + path] for path in paths if replayed or path not in OF_REPLAYS}
         words = [in_words(path, value) for path, value in values.items() if value not in (None, "auto")]
         count = f"{row['gpus']} {workers}"
         names.append({"cell_id": row["cell_id"], "series": ", ".join([count, *(words or [DEFAULT])])})

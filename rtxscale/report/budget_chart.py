@@ -70,8 +70,12 @@ def waterfall(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def _figure(curve: str, gpus: int, workers: str, bars: list[dict[str, Any]]) -> Figure:
     caption = (
         "Default settings. What is lost between one worker's own step (strong: its share of the whole batch) and the "
-        "step of all; thin lines are 95 % intervals of each part over sessions."
+        "step of all; thin lines are 95 % intervals of each part over sessions"
     )
+    reach = domain(bars)
+    if any(not reach[0] <= bar[name] <= reach[1] for bar in bars for name in ("low", "high") if bar[name] is not None):
+        caption += "; those that leave the chart are cut"
+    caption += "."
     if not any_known(bars, "low"):
         caption = f"{caption.partition(';')[0]}. Without intervals: more visits are needed."
     return Figure(
@@ -79,24 +83,34 @@ def _figure(curve: str, gpus: int, workers: str, bars: list[dict[str, Any]]) -> 
         section="budget",
         title=f"Where a step's time goes, {gpus} {workers}, {curve} scaling",
         caption=caption,
-        chart=_layers(bars),
+        chart=_layers(bars, reach),
         datasets={"parts": bars},
         labels=KINDS,
         shaped=False,
     )
 
 
-def _layers(bars: list[dict[str, Any]]) -> alt.TopLevelMixin:
+def domain(bars: list[dict[str, Any]]) -> list[float]:
+    """All bars in ms, and of their intervals as much as half of the longest bar beyond them."""
+    edges = [bar[name] for bar in bars for name in ("start", "end")]
+    bounds = [bar[name] for bar in bars for name in ("low", "high") if bar[name] is not None]
+    low, high = min(edges), max(edges)
+    room = 0.5 * (high - low)
+    return [max(min([low, *bounds]), low - room), min(max([high, *bounds]), high + room)]
+
+
+def _layers(bars: list[dict[str, Any]], reach: list[float]) -> alt.TopLevelMixin:
     y = alt.Y("part:N", sort=[bar["part"] for bar in bars], title=None, axis=alt.Axis(ticks=False))
     axis = alt.Axis(title="ms per step", tickCount=6, grid=True)
-    x = alt.X("start:Q", axis=axis, scale=alt.Scale(nice=False, padding=12))
+    scale = alt.Scale(nice=False, padding=12, domain=reach)
+    x = alt.X("start:Q", axis=axis, scale=scale)
     color = alt.Color("kind:N", scale=alt.Scale(domain=list(KINDS)))
     hints = tooltips(part="part", time_text="time", share_text="of the measured step", trials="trials")
     base = chart_of("parts")
-    spans = base.transform_filter("isValid(datum.low)").mark_rule(style="interval")
+    spans = base.transform_filter("isValid(datum.low)").mark_rule(style="interval", clip=True)
     return alt.layer(
         base.mark_bar(cornerRadius=2, height=ROW // 2, cursor="pointer").encode(
             x=x, x2="end:Q", y=y, color=color, tooltip=hints
         ),
-        *([spans.encode(x=alt.X("low:Q", axis=axis), x2="high:Q", y=y)] if any_known(bars, "low") else []),
+        *([spans.encode(x=alt.X("low:Q", axis=axis, scale=scale), x2="high:Q", y=y)] if any_known(bars, "low") else []),
     ).properties(width="container", height=ROW * len(bars))

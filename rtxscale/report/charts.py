@@ -16,6 +16,7 @@ from rtxscale.report.bandwidth_references import references_of
 from rtxscale.report.budget_chart import budget_figures
 from rtxscale.report.confirmed_chart import confirmed_figure
 from rtxscale.report.drift_chart import drift_figure
+from rtxscale.report.energy_chart import energy_figure
 from rtxscale.report.figure import Figure
 from rtxscale.report.knob_charts import effects_figure, heat_figures
 from rtxscale.report.numbers import short, worker_word
@@ -55,6 +56,9 @@ def _figures(run: Run, conclusions: Conclusions, trials: pl.DataFrame) -> Iterat
         if figure is not None:
             yield figure
     yield from telemetry_figures(run.frame("telemetry"), trials)
+    energy = energy_figure(conclusions.cost, workers)
+    if energy is not None:
+        yield energy
     yield from topology_figures(run.frame("environment").collect())
 
 

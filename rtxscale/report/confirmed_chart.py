@@ -13,7 +13,7 @@ import altair as alt
 import polars as pl
 
 from rtxscale.report.figure import Figure, any_known, chart_of, series_color, series_shape, tooltips
-from rtxscale.report.numbers import gain
+from rtxscale.report.numbers import gain, telling
 
 SERIES = ("selected", "confirmed")
 SIGNED = "datum.value == 0 ? '0' : format(datum.value, '+.3~r')"
@@ -29,6 +29,8 @@ def confirmed_figure(confirmed: pl.DataFrame, workers: str) -> Figure | None:
     low, high = domain(rows)
     cut = any(not low <= row[name] <= high for row in rows for name in ("low", "high") if row[name] is not None)
     caption += "; bars that leave the chart are cut." if cut else "."
+    if any(row["series"] == SERIES[1] and row["low"] is None for row in rows):
+        caption += " No bar: too few visits for an interval."
     labels = list(dict.fromkeys(row["label"] for row in rows))
     return Figure(
         key="confirmed",
@@ -48,13 +50,15 @@ def _rows(cell: dict[str, Any], workers: str) -> Iterator[dict[str, Any]]:
     label = f"{cell['label'].removeprefix(f'gpus {gpus}, ')} ({gpus} {workers}{curve})"
     gains = ((cell["selected_gain"], None, None), (cell["gain"], cell["gain_low"], cell["gain_high"]))
     for series, (value, low, high) in zip(SERIES, gains, strict=True):
+        ends = (None if low is None else 1 + low, None if high is None else 1 + high)
+        low_ratio, high_ratio = telling(*ends)
         if value is not None:
             yield {
                 "label": label,
                 "series": series,
                 "change": 100 * value,
-                "low": None if low is None else 100 * low,
-                "high": None if high is None else 100 * high,
+                "low": None if low_ratio is None else 100 * (low_ratio - 1),
+                "high": None if high_ratio is None else 100 * (high_ratio - 1),
                 "gain_text": gain(value, low, high),
                 "verdict": cell["verdict"],
                 "visits": cell["visits"],

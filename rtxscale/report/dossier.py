@@ -15,6 +15,7 @@ import polars as pl
 
 import rtxscale
 from rtxscale.analysis.conclusions import Conclusions
+from rtxscale.report.bounds import told_bounds
 from rtxscale.report.dossier_derived import DERIVED
 from rtxscale.report.dossier_facts import APPLIES, MEASURED, NOBODY, SOURCES, VALUE, Answer, Facts, not_applicable
 from rtxscale.report.dossier_lines import LINES, Line, Source
@@ -25,7 +26,7 @@ from rtxscale.report.numbers import plain
 from rtxscale.results.outcomes import SIMULATED
 from rtxscale.spec.declare import UNKNOWN
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 """Of `dossier.json`; bump it when a field's meaning changes or a line is added, so that older ones still verify."""
 MARK = "dossier"
 FUNCTIONS = {**DERIVED, **WORKLOADS, **METHOD_NUMBERS, **NUMBERS}
@@ -110,12 +111,12 @@ def completeness(lines: Iterable[dict[str, Any]]) -> dict[str, Any]:
 
 
 def conclusions_data(conclusions: Conclusions) -> dict[str, Any]:
-    """All conclusions as JSON data; a number that cannot be concluded is null."""
+    """All conclusions as JSON data; a number that cannot be concluded is null, as are bounds that say nothing."""
     values = {item.name: getattr(conclusions, item.name) for item in fields(conclusions)}
     return {name: _data(value) for name, value in values.items()}
 
 
 def _data(value: Any) -> Any:
     if isinstance(value, pl.DataFrame):
-        return [plain(row) for row in value.iter_rows(named=True)]
+        return [plain(row) for row in told_bounds(value).iter_rows(named=True)]
     return list(value) if isinstance(value, tuple) else value

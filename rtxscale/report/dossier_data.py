@@ -43,7 +43,7 @@ def of_loaded(fallback: dict[str, Derived]) -> dict[str, Derived]:
         "dataset": lambda facts: from_attestation(facts, "workload.data"),
         "dataset_version": lambda _: documented("told by the hash of its content, in Dataset", "rtxscale"),
         "tokenizer": lambda facts: _told(facts, TOKENIZERS),
-        "augmentations": lambda facts: _told(facts, AUGMENTATIONS),
+        "augmentations": _augmentations,
         "loader": lambda facts: from_settings(facts, "workload.loader_workers"),
         "pinned": lambda facts: from_settings(facts, "workload.pin_memory"),
         "no_target": lambda _: not_applicable("no target was set"),
@@ -58,6 +58,11 @@ def _chosen(answer: Derived, fallback: Derived) -> Derived:
 def _told(facts: Facts, texts: dict[str, str]) -> Answer | None:
     known = sorted({texts[data] for data in loaded(facts) if data in texts})
     return documented(distinct(known), "rtxscale's workloads") if known else None
+
+
+def _augmentations(facts: Facts) -> Answer | None:
+    """What the loader does to images; of latents what was said beside them, whose hash is in Dataset."""
+    return from_attestation(facts, "workload.augmentations") or _told(facts, AUGMENTATIONS)
 
 
 def target(facts: Facts) -> Answer | None:
@@ -83,5 +88,5 @@ def time_to_target(facts: Facts) -> Answer | None:
         there = some.filter(pl.col("target_reached"))
         seconds = sorted(there["target_s"].to_list())
         times = f", {seconds[0]:.3g} to {seconds[-1]:.3g} s" if seconds else ""
-        parts.append(f"{gpus} workers: {there.height} of {some.height} runs reached it{times}")
+        parts.append(f"{gpus} worker{'s' * (gpus != 1)}: {there.height} of {some.height} runs reached it{times}")
     return measured("; ".join(parts), "trials: target_reached, target_s")

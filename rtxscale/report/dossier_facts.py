@@ -7,6 +7,7 @@ and `report.dossier_numbers`. A source that knows nothing returns None. Called b
 from __future__ import annotations
 
 import fnmatch
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -174,11 +175,21 @@ def _order(text: str) -> tuple[bool, float, str]:
 def from_attestation(facts: Facts, key: str) -> Answer | None:
     """What was seen of a setting, with its verdicts."""
     rows = facts.attestation.filter(pl.col("subject") == key)
-    seen = sorted(rows["observed"].drop_nulls().unique(), key=_order)
+    seen = sorted({item for text in rows["observed"].drop_nulls() for item in _items(text)}, key=_order)
     if not seen:
         return None
     verdicts = ", ".join(f"{count} {verdict}" for verdict, count in sorted(Counter(rows["verdict"]).items()))
     return measured(f"{distinct(seen)} ({verdicts})", f"attestation: {key}")
+
+
+def _items(text: str) -> list[str]:
+    """What was seen, one by one where it is a list of words, such as the protocols of one trial.
+
+    >>> _items("ll, simple"), _items("11 buckets, largest 9.51 MiB")
+    (['ll', 'simple'], ['11 buckets, largest 9.51 MiB'])
+    """
+    items = text.split(", ")
+    return items if all(re.fullmatch(r"[\w/.-]+", item) for item in items) else [text]
 
 
 def from_declaration(facts: Facts, key: str) -> Answer | None:

@@ -5,7 +5,6 @@ One function a line, from `Facts` to an answer; None where the run does not say.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -14,6 +13,7 @@ import polars as pl
 
 from rtxscale.report.dossier_facts import DECLARED, Answer, Facts, amount, distinct, measured, not_applicable
 from rtxscale.report.dossier_method import Derived
+from rtxscale.report.meaning_tables import sanity_words
 from rtxscale.report.numbers import gain, interval, number, size, throughput_unit, worker_word
 from rtxscale.spec.declare import NOT_APPLICABLE
 
@@ -79,12 +79,13 @@ def wall_power(facts: Facts) -> Answer | None:
 
 
 def per_watt(facts: Facts) -> Answer | None:
-    """Throughput over GPU power, with intervals."""
+    """Work per joule of GPU energy, which is throughput per watt, with intervals."""
 
     def value(cell: dict[str, Any]) -> str | None:
         low, high = (1 / cell[name] if cell[name] else None for name in ("energy_per_work_high", "energy_per_work_low"))
         numbers = interval(cell["work_per_j"], low, high)
-        return f"{numbers} {throughput_unit(cell['work_unit'])} per W" if cell["work_per_j"] else None
+        unit = throughput_unit(cell["work_unit"]).removesuffix("/s")
+        return f"{numbers} {unit}/J" if cell["work_per_j"] else None
 
     return _per_cell(facts, "conclusions.cost", value)
 
@@ -168,10 +169,8 @@ def signals(facts: Facts) -> Answer | None:
     rows = facts.conclusions.sanity
     if rows.is_empty():
         return None
-    counts = Counter(rows["status"].drop_nulls())
     outside = [f"{row['rule']}: {row['words']}" for row in rows.filter(pl.col("status") == "outside").to_dicts()]
-    texts = [f"{count} {status}" for status, count in sorted(counts.items())]
-    return measured("; ".join([", ".join(texts), *dict.fromkeys(outside)]), "conclusions.sanity")
+    return measured("; ".join([sanity_words(rows).removesuffix("."), *dict.fromkeys(outside)]), "conclusions.sanity")
 
 
 def _needs_runs(reason: str) -> Derived:

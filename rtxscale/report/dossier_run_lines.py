@@ -29,6 +29,7 @@ DISTRIBUTION = (
     line("distribution.channels", "P26", 2, "NCCL channels asked for", "settings:nccl.channels", applies="nccl"),
     line("distribution.channels_seen", "P26", 2, "NCCL channels seen", "attested:nccl.channels", applies="nccl"),
     line("distribution.protocol", "P26", 1, "NCCL protocol asked for", "settings:nccl.protocol", applies="nccl"),
+    line("distribution.protocol_seen", "P26", 1, "NCCL protocol seen", "attested:nccl.protocol", applies="nccl"),
     line("distribution.bucket", "P26", 2, "DDP bucket cap in MiB", "settings:ddp.bucket_mib", applies="several"),
     line("distribution.bucket_seen", "P26", 1, "DDP buckets seen", "attested:ddp.bucket_mib", applies="several"),
 )
@@ -95,7 +96,7 @@ RESULTS = (
     line("results.wall_scope", "P10", 2, "What the wall meter measured, and when", "declared:power.scope"),
     line("results.memory_peak", "P27", 2, "Peak GPU memory", "derived:memory_peak", applies="gpu"),
     line("results.memory_typical", "P27", 1, "Typical GPU memory", "derived:memory_typical", applies="gpu"),
-    line("results.per_watt", "P10 P29", 2, "Throughput per W of GPU power", "derived:per_watt", applies="gpu"),
+    line("results.per_watt", "P10 P29", 2, "Work per joule of GPU energy", "derived:per_watt", applies="gpu"),
     line("results.price", "P29", 2, "Price really billed", "derived:price"),
     line("results.currency", "P29", 1, "Currency", "declared:price.currency"),
     line("results.price_basis", "P29", 2, "What was billed", "declared:price.basis"),

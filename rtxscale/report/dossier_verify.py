@@ -41,8 +41,8 @@ MOST_FILES = 20_000
 """More files and folders than this are no dossier."""
 CHUNK = 1024 * 1024
 UNREADABLE = (OSError, zipfile.BadZipFile, zlib.error, EOFError, RuntimeError)
-ADDED = {"tables/logs.parquet": 2}
-"""Files that older dossiers lack -> the first schema version that has them."""
+ADDED = {"tables/logs.parquet": 2, "distribution.protocol_seen": 3}
+"""Files and lines that older dossiers lack -> the first schema version that has them."""
 
 
 @dataclass(frozen=True, kw_only=True)

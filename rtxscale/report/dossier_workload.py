@@ -7,7 +7,17 @@ from __future__ import annotations
 
 from rtxscale.report import dossier_data
 from rtxscale.report.dossier_derived import Derived, software
-from rtxscale.report.dossier_facts import DOCUMENTED, Answer, Facts, distinct, documented, measured, not_applicable
+from rtxscale.report.dossier_facts import (
+    DOCUMENTED,
+    Answer,
+    Facts,
+    distinct,
+    documented,
+    from_attestation,
+    measured,
+    not_applicable,
+)
+from rtxscale.spec.training import Learning
 from rtxscale.spec.workload import VisionWorkload
 
 
@@ -36,7 +46,10 @@ DOCUMENTED_BY_KIND = {
         "diffusion": "AdamW, weight decay 0.01, learning rate 1e-05",
         "simulated": SIMULATED,
     },
-    "scheduler": {"diffusion": "DDPM, 1000 steps, scaled linear betas 0.00085 to 0.012"},
+    "scheduler": {
+        "diffusion": "DDPM, 1000 steps, scaled linear betas 0.00085 to 0.012, times drawn uniformly, noise predicted "
+        "(epsilon), loss not weighted"
+    },
     "schedule": {**dict.fromkeys(TRAINED, "constant learning rate"), "simulated": SIMULATED},
     "loader": {**dict.fromkeys(TRAINED, "none: the data stay on the device"), "simulated": SIMULATED},
     "training": {
@@ -49,7 +62,11 @@ DOCUMENTED_BY_KIND = {
 DOES_NOT_APPLY_BY_KIND = {
     "dataset_version": dict.fromkeys(TRAINED, "synthetic data has no version"),
     "tokenizer": {"language": "random tokens need none"},
-    "augmentations": {"diffusion": "random latents have none"},
+    "augmentations": {
+        "vision": "random images have none",
+        "language": "tokens have none",
+        "diffusion": "random latents have none",
+    },
     "pinned": dict.fromkeys(TRAINED, "the data stay on the device"),
     "no_target": {
         **dict.fromkeys(TRAINED, "synthetic data has no target to reach"),
@@ -81,24 +98,38 @@ def _not_applicable_by_kind(name: str) -> Derived:
     return derive
 
 
-OPTIMIZERS_OF_VISION = {"sgd": "SGD, momentum 0.9", "adamw": "AdamW"}
-RATES_OF_VISION = {"sgd": 0.01, "adamw": 0.001}
-"""What `learning_rate: auto` means; a test compares both with the workload."""
+OPTIMIZERS = {
+    "sgd": "SGD, momentum 0.9",
+    "adamw": "AdamW",
+    "language": "AdamW, betas 0.9 and 0.95, weight decay 0.1",
+    "diffusion": "AdamW, weight decay 0.01",
+}
+USUAL_RATES = {"sgd": 0.01, "adamw": 0.001, "language": 3e-4, "diffusion": 1e-5}
+"""What trains, by the optimizer chosen or by the kind, and what `learning_rate: auto` means; a test compares both."""
 
 
 def optimizer(facts: Facts) -> Answer | None:
-    """The optimizers of the kinds that ran; those of images as the sweep chose them."""
-    chosen = [cell.workload for cell in facts.cells if isinstance(cell.workload, VisionWorkload)]
-    if not chosen:
-        return _documented_by_kind("optimizer")(facts)
-    others = [text for kind, text in DOCUMENTED_BY_KIND["optimizer"].items() if kind in facts.kinds - {"vision"}]
-    return documented(distinct(sorted({_optimizer_of_vision(one) for one in chosen}) + others), "rtxscale's workloads")
+    """The optimizers of the cells that ran, with the learning rate that the sweep chose."""
+    texts = sorted({_optimizer_of(workload) for workload in _learning(facts)})
+    return documented(distinct(texts), "rtxscale's workloads") if texts else _documented_by_kind("optimizer")(facts)
 
 
-def _optimizer_of_vision(workload: VisionWorkload) -> str:
-    given = workload.learning_rate
-    rate = RATES_OF_VISION[workload.optimizer] if given == "auto" else given
-    return f"{OPTIMIZERS_OF_VISION[workload.optimizer]}, learning rate {rate}"
+def _learning(facts: Facts) -> list[Learning]:
+    return [cell.workload for cell in facts.cells if isinstance(cell.workload, Learning)]
+
+
+def _optimizer_of(workload: Learning) -> str:
+    name = workload.optimizer if isinstance(workload, VisionWorkload) else str(getattr(workload, "kind", ""))
+    rate = USUAL_RATES[name] if workload.learning_rate == "auto" else workload.learning_rate
+    return f"{OPTIMIZERS[name]}, learning rate {rate}"
+
+
+def schedule(facts: Facts) -> Answer | None:
+    """The schedules of the learning rate: as seen in the optimizers, else as the sweep says."""
+    texts = sorted({workload.schedule_in_words for workload in _learning(facts)})
+    if not texts:
+        return _documented_by_kind("schedule")(facts)
+    return from_attestation(facts, "workload.schedule") or documented(distinct(texts), "sweep: workload.schedule")
 
 
 def templates(facts: Facts) -> Answer | None:
@@ -122,6 +153,7 @@ WORKLOADS: dict[str, Derived] = {
     "templates": templates,
     **OF_RESIDENT,
     "optimizer": optimizer,
+    "schedule": schedule,
     **dossier_data.of_loaded(OF_RESIDENT),
     "target": dossier_data.target,
     "time_to_target": dossier_data.time_to_target,

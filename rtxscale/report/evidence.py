@@ -86,9 +86,10 @@ def environment_words(run: Run) -> str:
 def environment_table(run: Run) -> Table | None:
     """Software and hardware as measured; nodes are named only where there are several.
 
-    The list of installed packages, a hundred rows of it, is left to the dossier; findings have a table of their own.
+    The list of installed packages, a hundred rows of it, is left to the dossier; findings have a table of their own,
+    and nodes as data are for the run's continuation.
     """
-    frame = run.frame("environment").filter(~pl.col("subject").fill_null("").is_in(["package", "doctor"]))
+    frame = run.frame("environment").filter(~pl.col("subject").fill_null("").is_in(["package", "doctor", "member"]))
     same = ["subject", "name", "value"]
     rows = frame.group_by(same, maintain_order=True).agg(pl.col("node").unique().sort()).sort("subject").collect()
     if rows.is_empty():
@@ -134,7 +135,7 @@ def _method(trials: pl.DataFrame, counts: TrialCounts) -> Iterator[tuple[str, st
     yield "Trials", counts_words(counts)
     sentinels = of_stage(trials, "sentinel")
     if sentinels.height:
-        yield "Sentinels", f"{sentinels.height} beside them, in {sentinels['session_id'].n_unique()} sessions"
+        yield "Sentinels", f"{counts.sentinels}, in {sentinels['session_id'].n_unique()} sessions"
     yield "Warm-up", _median(counted["warmup_s"], "s (median, first step included)")
     yield "Soak", _median(counted["soak_s"].filter(counted["soak_s"] > 0), "s", nothing="none")
     yield "Window", f"{_median(counted['window_s'], 's')}, {_median(counted['window_steps'], 'steps')} (medians)"

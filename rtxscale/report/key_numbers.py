@@ -63,7 +63,7 @@ def _energy(conclusions: Conclusions, cell: dict[str, Any]) -> str:
 def _trials(counts: TrialCounts) -> Iterator[KeyNumber]:
     if not counts.attempts:
         return
-    planned = "planned: not known" if counts.planned is None else f"of {counts.planned:,} planned"
+    planned = counts.of_planned or "planned: not known"
     if counts.complete is False:
         planned += ": incomplete"
     yield KeyNumber(

@@ -16,7 +16,7 @@ import polars as pl
 from rtxscale.analysis.settings import is_communication
 from rtxscale.report.chosen import AXIS, evenly
 from rtxscale.report.figure import Figure, any_known, chart_of, tooltips
-from rtxscale.report.numbers import gain, interval, number
+from rtxscale.report.numbers import gain, interval, number, telling
 from rtxscale.report.theme import DIVERGING
 
 NOT_KNOBS = ("gpus", "workload.batch_per_gpu", "workload.global_batch")
@@ -194,7 +194,7 @@ def effects_figure(effects: pl.DataFrame, workers: str) -> Figure | None:
     if any(not low <= row[name] <= high for row in kept for name in ("low", "high") if row[name] is not None):
         caption += " Bars that leave the chart are cut."
     if any(row["low"] is None for row in kept):
-        caption += " No bar: no interval, more visits are needed."
+        caption += " No bar: too few visits for an interval."
     return Figure(
         key="effects",
         section="knobs",
@@ -210,6 +210,7 @@ def effects_figure(effects: pl.DataFrame, workers: str) -> Figure | None:
 
 def _effect_row(row: dict[str, Any], workers: str) -> dict[str, Any]:
     plain = row["reference"] in (None, "auto")
+    low, high = telling(row["ratio_low"], row["ratio_high"])
     return {
         "label": f"{row['axis']} {row['value']}" + ("" if plain else f" / {row['reference']}"),
         "axis": row["axis"],
@@ -217,8 +218,8 @@ def _effect_row(row: dict[str, Any], workers: str) -> dict[str, Any]:
         "gpus": row["gpus"],
         "count": f"{row['gpus']} {workers}",
         "change": _percent(row["ratio"]),
-        "low": _percent(row["ratio_low"]),
-        "high": _percent(row["ratio_high"]),
+        "low": _percent(low),
+        "high": _percent(high),
         "clear": row["verdict"] in ("faster", "slower"),
         "ratio_text": interval(row["ratio"], row["ratio_low"], row["ratio_high"]),
         "gain_text": gain(row["ratio"] - 1),

@@ -12,6 +12,7 @@ from typing import Any
 import polars as pl
 
 from rtxscale.analysis.conclusions import Conclusions
+from rtxscale.analysis.sanity import CONTEXT
 from rtxscale.report.numbers import NOTHING, gain, interval, number, throughput_unit
 from rtxscale.report.placement_tables import placement_tables
 from rtxscale.report.tables import ONLY, Table
@@ -19,6 +20,8 @@ from rtxscale.report.tables import ONLY, Table
 MICROSECONDS = 1e6
 SIGNIFICANT = 0.05
 FEW = 6
+MEANS = {CONTEXT: "whose conditions this run does not meet"}
+"""What a status of a sanity signal says, where the word alone does not."""
 ROWS = 200
 """Most rows of a table on the page."""
 
@@ -53,6 +56,16 @@ def sanity_table(conclusions: Conclusions, *, brief: bool = False) -> Table | No
     left_out = sanity.height - shown.height
     note = f"{left_out} more: rtxscale show --csv sanity" if left_out else ""
     return Table(key="sanity", title="Sanity signals", columns=columns, rows=rows, note=note)
+
+
+def sanity_words(sanity: pl.DataFrame) -> str:
+    """How many signals of each status there are; empty without any."""
+    counts = sanity["status"].drop_nulls().value_counts(sort=True, name="signals").sort("status").rows()
+    if not counts:
+        return ""
+    total = sum(count for _, count in counts)
+    words = ", ".join(f"{count} {MEANS.get(status, status)}" for status, count in counts)
+    return f"{total} sanity signal{'s' * (total != 1)}: {words}."
 
 
 def interactions_table(conclusions: Conclusions, workers: str, *, brief: bool = False) -> Table | None:

@@ -15,6 +15,8 @@ from rtxscale.spec.printable import printable
 NOTHING = "–"  # noqa: RUF001  an en dash is what tables show for "no value"
 MOST = 7
 """An interval narrower than seven significant digits is not shown with more."""
+TOO_FEW = "(too few visits)"
+"""What stands in place of an interval that says nothing."""
 WIDEST = 10.0
 """An interval of a ratio whose ends differ by more than this factor says nothing."""
 UNITS = {"image": "images/s", "token": "tokens/s", "sample": "samples/s"}
@@ -59,7 +61,7 @@ def interval(
     if low is None or high is None or not (math.isfinite(low) and math.isfinite(high)):
         return number(value, max(least, 3))
     if not additive and says_nothing(low, high):
-        return f"{number(value, max(least, 3))} (too few visits)"
+        return f"{number(value, max(least, 3))} {TOO_FEW}"
     enough = (digits for digits in range(least, MOST) if high - low >= 1.999 * 10.0 ** -_places(value, digits))
     places = _places(value, next(enough, 4))
     middle, left, right = (_fixed(item, places) for item in (value, low, high))
@@ -73,6 +75,17 @@ def says_nothing(low: float, high: float) -> bool:
     (False, True, False)
     """
     return low >= 0 and high > WIDEST * low
+
+
+def telling(low: float | None, high: float | None) -> tuple[float | None, float | None]:
+    """Both ends of an interval of a positive quantity as a chart may draw them; none where it says nothing.
+
+    >>> telling(0.9, 1.0), telling(0.0, 1e9), telling(None, None)
+    ((0.9, 1.0), (None, None), (None, None))
+    """
+    if low is None or high is None or not math.isfinite(high) or says_nothing(low, high):
+        return None, None
+    return low, high
 
 
 def gain(value: float | None, low: float | None = None, high: float | None = None) -> str:
@@ -89,7 +102,7 @@ def gain(value: float | None, low: float | None = None, high: float | None = Non
     if low is None or high is None or not (math.isfinite(low) and math.isfinite(high)):
         return text
     if high + 1 > WIDEST * max(low + 1, 0.0):
-        return f"{text} (too few visits)"
+        return f"{text} {TOO_FEW}"
     return f"{text} ({_signed(low)} to {_signed(high)})"
 
 

@@ -28,6 +28,9 @@ from rtxscale.results.read import Run
 from rtxscale.spec.declare import Declaration
 from rtxscale.spec.printable import OBEYED, printable
 
+RANGE = re.compile(r"(?<![\w.,-])\d[\d.,]*-\d[\d.,]*\d(?![\w-])")
+"""An interval of two numbers in a text."""
+
 
 def write_report(run: Run, conclusions: Conclusions, destination: Path, declaration: Declaration | None = None) -> Path:
     """Write the report whole or not at all; returns its absolute path. `declaration` is what the user knows beside it.
@@ -82,12 +85,13 @@ def shown_text(value: Any) -> Any:
 
 
 def with_code(text: str) -> Markup:
-    """Escaped text in which what stands between backticks is set as code.
+    """Escaped text in which what stands between backticks is set as code, and no interval is broken over lines.
 
-    >>> print(with_code("`rtxscale show` <b>"))
-    <code>rtxscale show</code> &lt;b&gt;
+    >>> print(with_code("`rtxscale show` <b>, 0.93-0.95"))
+    <code>rtxscale show</code> &lt;b&gt;, <span class="whole">0.93-0.95</span>
     """
-    return Markup(re.sub(r"`([^`]{1,200})`", r"<code>\1</code>", str(escape(shown_text(text)))))  # noqa: S704  escaped first
+    escaped = RANGE.sub(r'<span class="whole">\g<0></span>', str(escape(shown_text(text))))
+    return Markup(re.sub(r"`([^`]{1,200})`", r"<code>\1</code>", escaped))  # noqa: S704  escaped first
 
 
 def script_json(value: Any) -> str:

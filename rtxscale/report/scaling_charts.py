@@ -16,7 +16,7 @@ import polars as pl
 
 from rtxscale.report.chosen import GREY
 from rtxscale.report.figure import Figure, any_known, chart_of, series_color, series_shape, tooltips
-from rtxscale.report.numbers import finite, throughput_unit
+from rtxscale.report.numbers import TOO_FEW, finite, throughput_unit
 from rtxscale.report.scaling_curves import Curve, curve_of
 
 TARGET = 0.9
@@ -76,27 +76,36 @@ def _efficiency_figure(curve: Curve, workers: str, expectation: Expectation) -> 
     domain, cut = _efficiency_domain(curve, expectation)
     scale = alt.Scale(domain=domain, nice=False)
     band, band_words = _expected_band(curve, expectation, x, y, scale)
-    lines, line_words = _reference_lines(expectation, y, scale)
+    lines, label, line_words = _reference_lines(expectation, y, scale)
     series = _series_layers(curve, "efficiency", x, y, scale, workers)
     return Figure(
         key=f"{curve.kind}-efficiency",
         section="scaling",
         title=f"{curve.kind.capitalize()} scaling: efficiency",
         caption=_caption(curve, f"Dashed: ideal, 1.0. {band_words}{line_words}".strip(), "efficiency", cut=cut),
-        chart=alt.layer(*band, *lines, *series).properties(width="container", height=300),
+        chart=alt.layer(*band, *lines, *series, *label).properties(width="container", height=300),
         datasets={**_rows(curve, "efficiency"), **_reference_rows(curve, expectation)},
         labels=tuple(curve.labels),
     )
 
 
 def _caption(curve: Curve, words: str, field: str, *, cut: bool) -> str:
+    return " ".join([words, *_bar_words(curve, field, cut=cut), *_series_words(curve)])
+
+
+def _bar_words(curve: Curve, field: str, *, cut: bool) -> Iterator[str]:
     if any_known(curve.rows, f"{field}_low"):
-        words += " Bars: 95 % intervals over sessions" + ("; those that leave the chart are cut." if cut else ".")
-        words += " Settings stand a little apart, so that each bar is seen." * (len(curve.labels) > 1)
+        yield "Bars: 95 % intervals over sessions" + ("; those that leave the chart are cut." if cut else ".")
+    if any(TOO_FEW in row[f"{field}_text"] for row in curve.rows):
+        yield "No bar: too few visits for an interval."
+
+
+def _series_words(curve: Curve) -> Iterator[str]:
+    if len(curve.labels) > 1:
+        yield "Settings stand a little apart, so that each is seen."
     if curve.others:
         drawn = f", {GREY} of them drawn" if curve.others > GREY else ""
-        words += f" Grey: {curve.others} more settings{drawn}; told apart are {_kinds(curve)}the best and the worst."
-    return words
+        yield f"Grey: {curve.others:,} more settings{drawn}; told apart are {_kinds(curve)}the best and the worst."
 
 
 def _kinds(curve: Curve) -> str:
@@ -168,17 +177,20 @@ def _expected_rows(counts: list[int], extra_gpu: tuple[float, float]) -> list[di
     ]
 
 
-def _reference_lines(expectation: Expectation, y: alt.Axis, scale: alt.Scale) -> tuple[list[alt.Chart], str]:
-    """The ideal line and the target, with what it was set for."""
+def _reference_lines(
+    expectation: Expectation, y: alt.Axis, scale: alt.Scale
+) -> tuple[list[alt.Chart], list[alt.Chart], str]:
+    """The ideal line and the target, its label, which stands on everything, and what the target was set for."""
     at = alt.Y("efficiency:Q", axis=y, scale=scale)
-    lines = [chart_of("one").mark_rule(style="ideal").encode(y=at)]
     target = chart_of("target")
-    label = target.mark_text(style="target-label", align="left", dx=4, dy=-7)
-    lines.append(target.mark_rule(style="target").encode(y=at))
-    lines.append(label.encode(x=alt.value(0), y=at, text="text:N"))
+    lines = [chart_of("one").mark_rule(style="ideal").encode(y=at), target.mark_rule(style="target").encode(y=at)]
+    label = [
+        target.mark_text(style=style, align="left", dx=4, dy=-8).encode(x=alt.value(0), y=at, text="text:N")
+        for style in ("halo", "target-label")
+    ]
     if expectation.target:
-        return lines, f"Dotted: the target {TARGET} for {expectation.card} with AMP and compile. "
-    return lines, f"Dotted: {TARGET}, the target set for weak scaling of some cards with AMP and compile. "
+        return lines, label, f"Dotted: the target {TARGET} for {expectation.card} with AMP and compile. "
+    return lines, label, f"Dotted: {TARGET}, the target set for weak scaling of some cards with AMP and compile. "
 
 
 def _rows(curve: Curve, field: str) -> dict[str, list[dict[str, Any]]]:

@@ -13,7 +13,7 @@ import polars as pl
 
 from rtxscale.analysis.leading import ranked_series
 from rtxscale.report.chosen import GREY, evenly
-from rtxscale.report.numbers import interval, number
+from rtxscale.report.numbers import interval, number, telling
 
 TOLD_APART = 6
 
@@ -93,16 +93,17 @@ def _row(label: str, point: dict[str, Any]) -> dict[str, Any]:
     """The fields that the drawing and its tooltips need; nothing else travels into the page."""
     shares = (point["efficiency"], point["efficiency_low"], point["efficiency_high"])
     rates = (point["throughput_per_s"], point["throughput_low"], point["throughput_high"])
+    (rate_low, rate_high), (share_low, share_high) = telling(*rates[1:]), telling(*shares[1:])
     return {
         "series": label,
         "is_default": point["is_default"],
         "gpus": point["gpus"],
         "rate": rates[0],
-        "rate_low": rates[1],
-        "rate_high": rates[2],
+        "rate_low": rate_low,
+        "rate_high": rate_high,
         "efficiency": shares[0],
-        "efficiency_low": shares[1],
-        "efficiency_high": shares[2],
+        "efficiency_low": share_low,
+        "efficiency_high": share_high,
         "rate_text": interval(*rates),
         "efficiency_text": interval(*shares, least=2),
         "speedup_text": number(point["speedup"], 3),

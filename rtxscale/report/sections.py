@@ -26,7 +26,7 @@ from rtxscale.report.evidence import (
 from rtxscale.report.figure import Figure, shape_of
 from rtxscale.report.findings import findings_table, findings_words, tool_texts
 from rtxscale.report.key_numbers import key_numbers
-from rtxscale.report.meaning_tables import meaning_tables
+from rtxscale.report.meaning_tables import cost_table, meaning_tables, sanity_words
 from rtxscale.report.memory_tables import memory_table
 from rtxscale.report.numbers import short, worker_word
 from rtxscale.report.tables import (
@@ -39,11 +39,12 @@ from rtxscale.report.tables import (
     effects_table,
     outcomes_table,
     scaling_tables,
+    scaling_words,
 )
 from rtxscale.report.theme import PAGE, SHAPES
 from rtxscale.report.trial_counts import trial_counts
 from rtxscale.report.trial_evidence import TrialEvidence, trial_evidence
-from rtxscale.report.unknowns import unknown_table
+from rtxscale.report.unknowns import not_measured, unknown_table
 from rtxscale.results.outcomes import SIMULATED
 from rtxscale.results.read import Run
 from rtxscale.spec.declare import Declaration
@@ -110,7 +111,8 @@ def badges(trials: pl.DataFrame) -> list[tuple[str, str]]:
 
 def _parts(run: Run, conclusions: Conclusions, workers: str, declaration: Declaration) -> Iterator[Part]:
     best = (best_table(conclusions, workers), confirmed_table(conclusions, workers))
-    yield Part(key="scaling", title="Scaling", tables=list(scaling_tables(conclusions, workers)))
+    scaling = list(scaling_tables(conclusions, workers))
+    yield Part(key="scaling", title="Scaling", tables=scaling, lead=scaling_words(workers) if scaling else "")
     yield Part(key="best", title="Best cells", tables=best)
     yield Part(key="budget", title="Loss budget", tables=[budget_table(conclusions, workers)])
     yield Part(key="knobs", title="Settings", tables=[effects_table(conclusions, workers)])
@@ -118,7 +120,9 @@ def _parts(run: Run, conclusions: Conclusions, workers: str, declaration: Declar
     yield Part(key="steady", title="Steady state")
     yield Part(key="telemetry", title="Temperature, clocks and power")
     yield Part(key="memory", title="GPU memory", tables=[memory_table(run, conclusions, workers)])
-    yield Part(key="meaning", title="What it means", tables=list(meaning_tables(conclusions, workers)))
+    yield Part(key="energy", title="Energy and cost", tables=[cost_table(conclusions, workers)])
+    meaning = [table for table in meaning_tables(conclusions, workers) if table.key != "cost"]
+    yield Part(key="meaning", title="What it means", tables=meaning, lead=sanity_words(conclusions.sanity))
     yield Part(key="drift", title="Drift within sessions", tables=[drift_table(conclusions, workers)])
     yield Part(key="outcomes", title="Outcomes", tables=[outcomes_table(conclusions), card_errors_table(run)])
     yield Part(key="attestation", title="Attestation", tables=[attestation_table(run)], lead=attestation_words(run))
@@ -126,7 +130,8 @@ def _parts(run: Run, conclusions: Conclusions, workers: str, declaration: Declar
     findings = findings_table(run)
     yield Part(key="doctor", title="Doctor", tables=[findings], lead=findings_words(findings))
     yield Part(key="environment", title="Environment", tables=[environment_table(run)], lead=environment_words(run))
-    yield Part(key="unknown", title="Unknown", tables=[unknown_table(run, conclusions, declaration)])
+    unknown = unknown_table(run, conclusions, declaration)
+    yield Part(key="unknown", title="Unknown", tables=[unknown], lead=not_measured(conclusions))
     yield Part(key="cells", title="All cells", tables=[cells_table(conclusions, workers, CELLS)])
 
 

@@ -21,6 +21,8 @@ POINTS = 300
 """Most points of one trial; each is the mean of the steps around it."""
 PHASES = ("soak", "warmup", "window")
 _X = alt.Scale(nice=False, zero=True)
+FEW = 60
+"""Trials with fewer points show each of them."""
 REACH = 0.3
 """The axis never reaches further than this from 1: single slow steps are cut."""
 
@@ -41,7 +43,7 @@ def steady_figure(trials: pl.DataFrame, cells: pl.DataFrame, steps: pl.LazyFrame
         key="steady",
         section="steady",
         title=f"Step time until the window ends, {cell['gpus']} {workers}",
-        caption=_caption(cell, chosen),
+        caption=_caption(cell, chosen, cut=_domain(rows)[1]),
         chart=_layers(rows, labels),
         datasets={"steps": rows, "windows": windows},
         labels=tuple(labels),
@@ -107,19 +109,25 @@ def _windows(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{"series": name, "start": min(values), "end": max(values)} for name, values in spans.items()]
 
 
-def _caption(cell: dict[str, Any], chosen: pl.DataFrame) -> str:
+def _caption(cell: dict[str, Any], chosen: pl.DataFrame, *, cut: bool) -> str:
     first = [value for value in chosen["first_step_s"] if value is not None]
     left_out = f" The first step, {number(max(first), 2)} s at most, is left out." if first else ""
     return (
         f"Rank 0 of {cell['label']}, one line per visit, over the median of its own window, whose span is shaded. A "
-        f"slope would be a card that is still heating up.{left_out}"
+        f"slope would be hardware that is still heating up.{left_out}{' Steps beyond the axis are cut.' * cut}"
     )
 
 
-def _layers(rows: list[dict[str, Any]], labels: list[str]) -> alt.TopLevelMixin:
+def _domain(rows: list[dict[str, Any]]) -> tuple[list[float], bool]:
+    """Ends of the axis, at most `REACH` from 1, and whether any step lies beyond."""
     shares = [row["share"] for row in rows]
     low, high = max(min(shares), 1 - REACH), min(max(shares), 1 + REACH)
-    scale = alt.Scale(domain=[min(low, 0.98), max(high, 1.02)], nice=True)
+    return [min(low, 0.98), max(high, 1.02)], low > min(shares) or high < max(shares)
+
+
+def _layers(rows: list[dict[str, Any]], labels: list[str]) -> alt.TopLevelMixin:
+    scale = alt.Scale(domain=_domain(rows)[0], nice=True)
+    shown = len(rows) < FEW * len(labels)
     axis = alt.Axis(title="step time / median of the window", tickCount=5, format=".2f")
     x = alt.X("seconds:Q", title="seconds of stepping", axis=alt.Axis(tickCount=10), scale=_X)
     y = alt.Y("share:Q", axis=axis, scale=scale)
@@ -133,7 +141,7 @@ def _layers(rows: list[dict[str, Any]], labels: list[str]) -> alt.TopLevelMixin:
     return alt.layer(
         chart_of("windows").mark_rect(style="window").encode(x=at, x2="end:Q", detail="series:N"),
         base.mark_line(strokeWidth=1.5, clip=True).encode(x=x, y=y, color=color),
-        base.mark_point(size=40, opacity=0, filled=True, clip=True, cursor="pointer").encode(
+        base.mark_point(size=30, opacity=float(shown), filled=True, clip=True, cursor="pointer").encode(
             x=x, y=y, color=color, tooltip=hints
         ),
     ).properties(width="container", height=220)

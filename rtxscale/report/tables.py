@@ -12,7 +12,7 @@ from typing import Any
 
 import polars as pl
 
-from rtxscale.analysis.conclusions import UNCONFIRMED, Conclusions
+from rtxscale.analysis.conclusions import NEEDS_VISITS, UNCONFIRMED, Conclusions
 from rtxscale.report.bandwidth_series import bandwidth_series, told_apart
 from rtxscale.report.numbers import NOTHING, duration, gain, interval, number, percent, size, throughput_unit
 from rtxscale.report.scaling_curves import leading_series
@@ -20,6 +20,8 @@ from rtxscale.report.scaling_curves import leading_series
 BASE = "base"
 """The analysis' note on the point that others are compared with: plain from the table itself."""
 ONLY = "only cell"
+SHORT = 16
+"""Texts up to so many characters stay on one line."""
 SIZES = 4
 """Message sizes shown of a bandwidth table."""
 LOGGED = "Timed with NCCL's log on, which proves the settings and slows small messages: take latencies from nccl-tests."
@@ -36,6 +38,12 @@ class Table:
     right: frozenset[str] = frozenset()
     note: str = ""
 
+    @property
+    def whole(self) -> frozenset[str]:
+        """Columns whose texts are too short to be broken over lines."""
+        texts = zip(self.columns, zip(*self.rows, strict=True), strict=True) if self.rows else ()
+        return frozenset(name for name, column in texts if max(map(len, column)) <= SHORT)
+
 
 def scaling_tables(conclusions: Conclusions, workers: str) -> Iterator[Table]:
     """For each curve, the default series and the best one."""
@@ -50,10 +58,23 @@ def scaling_tables(conclusions: Conclusions, workers: str) -> Iterator[Table]:
                 columns=columns,
                 rows=[_scaling_row(point) for point in points],
                 right=frozenset(columns),
-                note="; ".join(
-                    dict.fromkeys(point["note"] for point in points if point["note"] not in (None, "", BASE))
-                ),
+                note="; ".join(dict.fromkeys(filter(None, map(_note_words, points)))),
             )
+
+
+def _note_words(point: dict[str, Any]) -> str:
+    """The analysis' note on a point, where it says more than the table itself."""
+    note = point["note"] or ""
+    return "" if note == BASE else note.replace(NEEDS_VISITS, f"no interval: {NEEDS_VISITS}")
+
+
+def scaling_words(workers: str) -> str:
+    """What the columns of `scaling_tables` mean."""
+    one = workers.removesuffix("s")
+    return (
+        f"Efficiency: throughput per {one} over that of the base. Per extra: what each {one} beyond the base adds, "
+        "over the throughput of one."
+    )
 
 
 def unit_of(conclusions: Conclusions) -> str:

@@ -105,6 +105,7 @@ def _styles(palette: Palette) -> dict[str, Any]:
         "ideal": {"color": palette.faint, "strokeWidth": 1.5, "strokeDash": [5, 4]},
         "target": {"color": palette.target, "strokeWidth": 1.5, "strokeDash": [2, 3]},
         "target-label": {"color": palette.target, "fontSize": 11},
+        "halo": {"stroke": palette.paper_solid, "strokeWidth": 4, "strokeJoin": "round", "fontSize": 11},
         "note-label": {"color": palette.faint, "fontSize": 11},
         "expected": {"color": palette.target, "opacity": 0.1},
         "window": {"color": palette.shade, "opacity": 1},

@@ -13,13 +13,30 @@ from rtxscale.report.tables import Table
 from rtxscale.results.read import Run
 from rtxscale.spec.declare import Declaration
 
+COULD_BE = {
+    "the loss budget (`measure.loss_budget: true`)": "budget",
+    "collectives (`collectives`)": "bandwidth",
+    "drift within sessions (`sentinels: auto`)": "drift",
+    "the selected cells once more (`rtxscale confirm RUN`)": "confirmed",
+}
+"""What a sweep of a trained model may measure besides, and how, by the table of the conclusions that would hold it."""
+OF_DOSSIERS = frozenset({"record.files"})
+"""Lines that only a dossier can answer."""
 WEIGHTS = {3: "high", 2: "middle", 1: "low"}
+
+
+def not_measured(conclusions: Conclusions) -> str:
+    """What else could have been measured, and how; empty where nothing was trained or nothing is missing."""
+    if conclusions.cells["throughput_per_s"].drop_nulls().is_empty():
+        return ""
+    missing = [words for words, table in COULD_BE.items() if getattr(conclusions, table).is_empty()]
+    return f"Not measured in this run: {', '.join(missing)}." if missing else ""
 
 
 def unknown_table(run: Run, conclusions: Conclusions, declaration: Declaration) -> Table | None:
     """Every line without a value, the most useful first; None where nothing is missing."""
     facts = facts_of(run, conclusions, declaration)
-    lines = [answered(line, facts) for line in LINES]
+    lines = [answered(line, facts) for line in LINES if line.id not in OF_DOSSIERS]
     score = completeness(lines)
     missing = {line["id"]: line for line in lines if line["id"] in set(score["missing"])}
     if not missing:

@@ -95,7 +95,8 @@ SERIAL = re.compile(
 )
 """Behind its name, or the 13 digits that NVIDIA prints on boards. `bare` has no name before it."""
 
-HOME_OF = re.compile(r"(?:/home/|/Users/|\\+Users\\+|~(?=[A-Za-z]))([^\s/\\\"'`<>|:;,(){}\[\]=*]+)")
+HOME_OF = re.compile(r"(?:/home/|/Users/|\\+Users\\+)([^\s/\\\"'`<>|:;,(){}\[\]=*]+)")
+TILDE_OF = re.compile(r"~(?=[A-Za-z])([^\s/\\\"'`<>|:;,(){}\[\]=*]+)")
 USER_OF = re.compile(r"\b(?:USER|LOGNAME|USERNAME)\\?[\"']?\s*[:=]\s*\\?[\"']?([\w.-]+)")
 HOST_OF = re.compile(r"\b(?:[Hh]ost_?[Nn]ame|HOSTNAME|HOST|SLURMD_NODENAME)\\?[\"']?\s*[:=]\s*\\?[\"']?([\w.-]+)")
 _NAME = r"[\"']?(?P<name>[A-Za-z0-9](?:[\w.-]*\w)?)"

@@ -11,11 +11,13 @@ from __future__ import annotations
 import ipaddress
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
+from rtxscale.results.field_words import EVERYDAY
+from rtxscale.results.private_names import GAP, Finder, Names, any_of, finders, parted
 from rtxscale.results.private_shapes import (
     BARE_ADDRESS,
     CLOSING_TAG,
@@ -25,15 +27,12 @@ from rtxscale.results.private_shapes import (
     ESCAPE,
     FLAG_PATH,
     HARDWARE_ADDRESS,
-    HOME_OF,
-    HOST_OF,
     HOST_PORT,
     HOST_SAID,
     IPV4,
     IPV6,
     KEPT_PATHS,
     LONG_HEX,
-    NCCL_PREFIX,
     PATH,
     PRIVATE_HOST,
     PRIVATE_KEY,
@@ -43,7 +42,6 @@ from rtxscale.results.private_shapes import (
     SITE_PACKAGE,
     URL,
     USER_AT_HOST,
-    USER_OF,
     USER_SAID,
     UUID,
     VARIABLE_PATH,
@@ -56,75 +54,14 @@ from rtxscale.results.secret_text import without_told_secrets
 USER, HOST, PATH_WORD, ADDRESS = USER_WORD, HOST_WORD, "redacted-path", "redacted-address"
 EMAIL_WORD, URL_WORD, ID_WORD = "redacted-email", "redacted-url", "redacted-id"
 
-_EVERYDAY = """
-admin administrator auto bench cluster compute container cpu cuda data debian default dev docker gpu gpus guest head
-home host ip job jobs jupyter kernel lab linux local localhost login master ml model name nccl node nodes none null
-nvidia off on path process python ray redacted ring root run runner server service session shared sim simple smi speed
-step steps strong sweep system test tester torch torchrun train training tree trial trials ubuntu unknown url user
-users vision warm weak work worker workers workspace
-"""
-COMMON = frozenset(_EVERYDAY.split())
-"""Words that are no one's name alone: as a name they are left where they stand, or tables would lose their meaning."""
-GAP = "\x00"
 UNSEEN = re.compile(
     "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180e\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufe00-\ufe0f\ufeff]"
 )
 """Characters of no width, which may stand within a secret."""
 CODE_POINT = re.compile(r"\\u(?!00[0-9]|d[89a-f])([0-9a-f]{4})", re.IGNORECASE)
 """A character beyond ASCII, written out."""
-SHORTEST_NAME = 2
 SHORTEST_ID = 6
 """Identifiers shorter than this are replaced in their own columns only: in a text they may be anything."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Names:
-    """What no shape tells: names of users and hosts, and the identifiers that get a pseudonym."""
-
-    users: frozenset[str] = frozenset()
-    hosts: frozenset[str] = frozenset()
-    pseudonyms: Mapping[str, str] = field(default_factory=dict)
-
-    def __or__(self, other: Names) -> Names:
-        """Both together; the pseudonyms of `other` come first."""
-        return Names(
-            users=self.users | other.users,
-            hosts=self.hosts | other.hosts,
-            pseudonyms={**self.pseudonyms, **other.pseudonyms},
-        )
-
-
-def names_in(texts: Iterable[str]) -> Names:
-    """Users and hosts that the texts give away: by a home directory, `user@host`, a variable or NCCL's line prefix.
-
-    >>> names_in(["/home/ada/run: tron:7:9 [0] NCCL INFO x", "tron:7:9 [0] NCCL INFO y"])
-    Names(users=frozenset({'ada'}), hosts=frozenset({'tron'}), pseudonyms={})
-    """
-    users: set[str] = set()
-    hosts: set[str] = set()
-    for text in map(_parted, texts):
-        users.update(*(pattern.findall(text) for pattern in (HOME_OF, USER_OF)))
-        hosts.update(*(pattern.findall(text) for pattern in (NCCL_PREFIX, HOST_OF)))
-        for user, host in USER_AT_HOST.findall(text):
-            users.add(user)
-            hosts.add(host)
-        users.update(found["name"] for found in USER_SAID.finditer(text))
-        hosts.update(found["name"] for found in HOST_SAID.finditer(text))
-    return Names(users=frozenset(map(_trimmed, users)), hosts=frozenset(map(_trimmed, hosts)))
-
-
-def pseudonyms(nodes: Iterable[str], gpus: Iterable[str]) -> dict[str, str]:
-    """`node-1`, `gpu-1` and so on, in the order given; a UUID has the same pseudonym without its `GPU-` in front.
-
-    >>> pseudonyms(["ray-9f"], ["GPU-1b4e28ba-2fa1"])
-    {'ray-9f': 'node-1', 'GPU-1b4e28ba-2fa1': 'gpu-1', '1b4e28ba-2fa1': 'gpu-1'}
-    """
-    found: dict[str, str] = {}
-    for kind, identifiers in (("node", nodes), ("gpu", gpus)):
-        for place, identifier in enumerate(dict.fromkeys(filter(None, identifiers)), start=1):
-            found[identifier] = f"{kind}-{place}"
-            found.setdefault(re.sub(r"^(?:GPU|MIG)-(?=\w{8}-)", "", identifier), found[identifier])
-    return found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,12 +89,12 @@ class Redactor:
         if not ESCAPE.search(shown):
             return shown
         # In text that was written out with escapes, the letter of one sticks to what follows it.
-        return self._once(_parted(shown)).replace(GAP, "")
+        return self._once(parted(shown)).replace(GAP, "")
 
     def _once(self, text: str) -> str:
         text = without_told_secrets(PRIVATE_KEY.sub(SECRET_WORD, text))
-        for pattern, replacement in self._rules:
-            text = pattern.sub(replacement, text)
+        for replaced in self._rules:
+            text = replaced(text)
         return text
 
     def identifier(self, text: str) -> str:
@@ -170,8 +107,8 @@ class Redactor:
         >>> Redactor(names=Names(hosts=frozenset({"tron"}))).version("5.15.167.4-tron")
         '5.15.167.4-redacted-host'
         """
-        for pattern, replacement in self._named:
-            text = pattern.sub(replacement, text)
+        for finder in self._named:
+            text = finder.without(text)
         return text
 
     def data(self, value: Any) -> Any:
@@ -196,41 +133,40 @@ class Redactor:
         return self.text(sweep_text(text))
 
     @cached_property
-    def _rules(self) -> tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...]:
-        rules: list[tuple[re.Pattern[str] | None, str | Callable[[re.Match[str]], str]]] = [
-            (_any_of(self._long_ids), lambda found: self._long_ids[found.group().lower()]),
-            (URL, URL_WORD),
-            (SECRET, SECRET_WORD),
-            (EMAIL, EMAIL_WORD),
-            (USER_AT_HOST, f"{USER}@{HOST}"),
-            (QUOTED_PATH, _quoted_path),
-            (VARIABLE_PATH, PATH_WORD),
-            (WINDOWS_PATH, PATH_WORD),
-            (ENCODED_PATH, PATH_WORD),
-            (FLAG_PATH, rf"\g<before>{PATH_WORD}"),
-            (PATH, _path),
-            (BARE_ADDRESS, rf"\g<before>{ADDRESS}"),
-            (HARDWARE_ADDRESS, ADDRESS),
-            (IPV6, _ipv6),
-            (IPV4, ADDRESS),
-            (UUID, ID_WORD),
-            (LONG_HEX, ID_WORD),
-            (SERIAL, _serial),
-            (_any_of(_whole_names(self.names.hosts)), HOST),
-            (PRIVATE_HOST, HOST),
-            (HOST_SAID, _said(HOST)),
-            (HOST_PORT, _said(HOST)),
-            (DOTTED_PORT, _said(HOST)),
-            (USER_SAID, _said(USER)),
-            (_any_of(_whole_names(self.names.users)), USER),
-        ]
-        return tuple((pattern, replacement) for pattern, replacement in rules if pattern is not None)
+    def _rules(self) -> tuple[Callable[[str], str], ...]:
+        hosts, users = self._named
+        ids = any_of(self._long_ids)
+        return (
+            *(() if ids is None else (partial(ids.sub, lambda found: self._long_ids[found.group().lower()]),)),
+            partial(URL.sub, URL_WORD),
+            partial(SECRET.sub, SECRET_WORD),
+            partial(EMAIL.sub, EMAIL_WORD),
+            partial(USER_AT_HOST.sub, f"{USER}@{HOST}"),
+            partial(QUOTED_PATH.sub, _quoted_path),
+            partial(VARIABLE_PATH.sub, PATH_WORD),
+            partial(WINDOWS_PATH.sub, PATH_WORD),
+            partial(ENCODED_PATH.sub, PATH_WORD),
+            partial(FLAG_PATH.sub, rf"\g<before>{PATH_WORD}"),
+            partial(PATH.sub, _path),
+            partial(BARE_ADDRESS.sub, rf"\g<before>{ADDRESS}"),
+            partial(HARDWARE_ADDRESS.sub, ADDRESS),
+            partial(IPV6.sub, _ipv6),
+            partial(IPV4.sub, ADDRESS),
+            partial(UUID.sub, ID_WORD),
+            partial(LONG_HEX.sub, ID_WORD),
+            partial(SERIAL.sub, _serial),
+            hosts.without,
+            partial(PRIVATE_HOST.sub, HOST),
+            partial(HOST_SAID.sub, _said(HOST)),
+            partial(HOST_PORT.sub, _said(HOST)),
+            partial(DOTTED_PORT.sub, _said(HOST)),
+            partial(USER_SAID.sub, _said(USER)),
+            users.without,
+        )
 
     @cached_property
-    def _named(self) -> tuple[tuple[re.Pattern[str], str], ...]:
-        kinds = ((self.names.hosts, HOST), (self.names.users, USER))
-        found = ((_any_of(_whole_names(names)), word) for names, word in kinds)
-        return tuple((pattern, word) for pattern, word in found if pattern is not None)
+    def _named(self) -> tuple[Finder, Finder]:
+        return finders(self.names)
 
     @cached_property
     def _long_ids(self) -> dict[str, str]:
@@ -238,7 +174,7 @@ class Redactor:
 
     def _fit_ids(self) -> Iterator[tuple[str, str]]:
         for text, name in self.names.pseudonyms.items():
-            if len(text) >= SHORTEST_ID and text.lower() not in COMMON:
+            if len(text) >= SHORTEST_ID and text.lower() not in EVERYDAY:
                 yield text, name
 
 
@@ -250,35 +186,11 @@ def _plain(text: str) -> str:
     return unicodedata.normalize("NFKC", UNSEEN.sub("", written_out))
 
 
-def _parted(text: str) -> str:
-    """The text with a gap after every escape."""
-    return ESCAPE.sub(rf"\g<0>{GAP}", text)
-
-
-def _any_of(names: Iterable[str]) -> re.Pattern[str] | None:
-    """Any of these names as a whole word, whatever its case; None without names."""
-    longest_first = sorted(set(names), key=lambda name: (-len(name), name))
-    if not longest_first:
-        return None
-    alternatives = "|".join(map(re.escape, longest_first))
-    return re.compile(rf"(?<![^\W_])(?:{alternatives})(?![^\W_])", re.IGNORECASE)
-
-
-def _whole_names(names: Iterable[str]) -> set[str]:
-    """Names fit to be looked for: not too short, and none that is an everyday word of this field."""
-    short = {name.partition(".")[0] for name in names if not re.fullmatch(r"[\d.]+", name)}
-    return {name for name in {*names, *short} if len(name) >= SHORTEST_NAME and name.lower() not in COMMON}
-
-
-def _trimmed(name: str) -> str:
-    return name.strip(".-_")
-
-
 def _said(word: str) -> Callable[[re.Match[str]], str]:
     """Puts `word` for a name that is said, unless it is an everyday word."""
 
     def change(found: re.Match[str]) -> str:
-        if found["name"].lower() in COMMON:
+        if found["name"].lower() in EVERYDAY:
             return found.group()
         start = found.start("name") - found.start()
         return f"{found.group()[:start]}{word}{found.group()[found.end('name') - found.start() :]}"

@@ -6,19 +6,18 @@ ids and the words of settings stay as they are. The rules are in `results.redact
 
 from __future__ import annotations
 
-import getpass
 import json
 import re
-import socket
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import polars as pl
 
+from rtxscale.results.names_here import names_here
+from rtxscale.results.private_names import Names, names_in, pseudonyms
 from rtxscale.results.read import Run
-from rtxscale.results.redact import Names, Redactor, names_in, pseudonyms
+from rtxscale.results.redact import Redactor
 from rtxscale.results.schema import TABLES
 from rtxscale.results.secret_places import HOST_WORD, USER_WORD, word_for
 from rtxscale.spec.cell import canonical_json
@@ -70,16 +69,6 @@ def redacted(run: Run, here: Names | None = None, texts: Iterable[str] = ()) -> 
     )
 
 
-def names_here() -> Names:
-    """User and host of this process: a run is most often published where it was measured."""
-    try:
-        user = getpass.getuser()
-    except (KeyError, OSError):
-        user = ""
-    hosts = {socket.gethostname(), socket.getfqdn()}
-    return Names(users=frozenset({user, Path.home().name} - {""}), hosts=frozenset(hosts - {""}))
-
-
 def names_of(run: Run, texts: Iterable[str] = ()) -> Names:
     """Names that the run itself gives away, and pseudonyms for its nodes and GPUs in their order in the environment."""
     environment = run.frame("environment").select("node", "subject", "name", "value").collect()
@@ -90,10 +79,14 @@ def names_of(run: Run, texts: Iterable[str] = ()) -> Names:
     listed = environment.filter((pl.col("subject") == "gpu") & pl.col("name").str.ends_with("uuid"))
     gpus = [*listed["value"].drop_nulls(), *sorted({*_items(telemetry["uuid"]), *ranked.drop_nulls()})]
     found = names_in([*texts, run.sweep_text, json.dumps(run.manifest, ensure_ascii=False), *_texts(run)])
+    packages = environment.filter(pl.col("subject") == "package")["name"].drop_nulls()
     return (
         found
         | named_in(environment)
-        | Names(pseudonyms=pseudonyms(sorted(nodes), [gpu for gpu in gpus if gpu != "unknown"]))
+        | Names(
+            pseudonyms=pseudonyms(sorted(nodes), [gpu for gpu in gpus if gpu != "unknown"]),
+            words=frozenset(packages.str.to_lowercase()),
+        )
     )
 
 

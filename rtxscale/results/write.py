@@ -160,7 +160,7 @@ class RunWriter:
         return rows
 
     def check_environment(self, environment_id: str) -> None:
-        """Record the environment on first use; later ones must be the same.
+        """Record the environment on first use; once there are rows, later ones must be the same.
 
         Raises:
             ResultsError: the run was measured in another environment.
@@ -168,7 +168,7 @@ class RunWriter:
         measured = self._manifest.environment_id
         if measured == environment_id:
             return
-        if measured is not None:
+        if measured is not None and self._records:
             raise ResultsError(
                 f"{self.run_dir}: found environment {environment_id} here; the run was measured in {measured}; numbers "
                 "of two sets of software and hardware do not mix; start a new run: `rtxscale sweep SWEEP --fresh`"
@@ -250,6 +250,7 @@ class RunWriter:
                 with contextlib.suppress(ResultsError):
                     self._mirror.discard()
             with contextlib.suppress(OSError):
+                clear_live(self.run_dir)
                 remove_file(self.run_dir / LOCK_FILE)
                 remove_half_made(self.run_dir)
         self.close()

@@ -26,6 +26,8 @@ FLAGS = [
 HOSTILE = (
     "</script><script>document.title='owned'</script><img src=x onerror=alert(1)> \"' \u202eevil 🔥 " + "y" * 10_000
 )
+A4 = 695
+"""Width of a page without its margins, in CSS pixels."""
 SCREENS = {"phone": (360, "light"), "desk": (1280, "light"), "dark": (1280, "dark")}
 CUT = """() => {
   const cut = [];
@@ -117,7 +119,7 @@ def drawn(page):
 
 
 @pytest.mark.parametrize(
-    ("name", "screen"), [*(("made", screen) for screen in SCREENS), ("measured", "phone"), ("hostile", "phone")]
+    ("name", "screen"), [*((name, screen) for name in ("made", "measured") for screen in SCREENS), ("hostile", "phone")]
 )
 def test_every_chart_is_drawn_nothing_is_said_asked_for_or_cut(opened, pages, name, screen):
     path, charts = pages[name]
@@ -187,6 +189,27 @@ def test_without_scripts_and_on_paper_the_numbers_are_there(opened, pages):
     page.emulate_media(media="print", color_scheme="dark")
     assert page.evaluate("getComputedStyle(document.querySelector('h1')).color") == "rgb(27, 31, 36)"
     assert not page.locator("nav").is_visible()
+
+
+def test_a_print_has_charts_of_its_width_and_opens_what_a_reader_could_not(opened, pages):
+    path, charts = pages["measured"]
+    page = drawn(opened(path, 1280, "light"))
+    folded = "Array.from(document.querySelectorAll('details')).map(one => one.open)"
+    before = page.evaluate(folded)
+    widths = "Array.from(document.querySelectorAll('.chart svg')).map(one => one.getBoundingClientRect().width)"
+    assert max(page.evaluate(widths)) > A4
+    page.set_viewport_size({"width": A4, "height": 980})
+    page.emulate_media(media="print")
+    page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
+    printed = page.evaluate(widths)
+    assert len(printed) == charts
+    assert max(printed) <= A4
+    assert page.evaluate("document.documentElement.scrollWidth") <= A4
+    assert page.locator("#unknown table").is_visible(), "what is unknown is printed"
+    assert not page.locator("#trials table").is_visible(), "a table of 169 rows is not"
+    page.evaluate("window.dispatchEvent(new Event('afterprint'))")
+    assert page.evaluate(folded) == before
+    assert page.pdf(format="A4").startswith(b"%PDF-")
 
 
 def test_hostile_text_is_shown_as_text(opened, pages):

@@ -7,10 +7,13 @@ from pathlib import Path
 import pytest
 
 from rtxscale.cli import notify as notify_module
+from rtxscale.cli import sweep as command
 from rtxscale.cli.allowed import check_allowed
 from rtxscale.cli.notify import notified, notify, variables
 from rtxscale.cli.sweep import exit_code
-from rtxscale.errors import BadInput, RunError
+from rtxscale.errors import BadInput, PlanError, RunError
+from rtxscale.run import authentication
+from rtxscale.run import sweep as run_sweep
 from rtxscale.run.sweep import SweepResult
 from rtxscale.spec.load import parse_sweep
 
@@ -75,6 +78,38 @@ def test_a_sweep_that_fails_is_told_too_and_still_fails(told):
     with pytest.raises(RunError, match="lost the cluster"):
         notified(sweep, fail, exit_code)
     assert (read()["RTXSCALE_OUTCOME"], read()["RTXSCALE_MESSAGE"]) == ("failed", "lost the cluster")
+    assert read()["RTXSCALE_EXIT_CODE"] == "1"
+
+
+def refusing(error):
+    def refuse(*_given):
+        raise error
+
+    return refuse
+
+
+@pytest.mark.parametrize(
+    ("stage", "error", "told_code"),
+    [
+        ("look_first", RunError("the driver is too old"), ("failed", "1")),
+        ("settle", RunError("no token here"), ("failed", "1")),
+        ("execute", PlanError("found no GPU"), ("failed", "2")),
+        ("look_first", KeyboardInterrupt(), ("SIGINT", "130")),
+    ],
+)
+def test_a_sweep_that_is_refused_before_it_begins_is_told_too(told, monkeypatch, tmp_path, stage, error, told_code):
+    sweep, read = told
+    path = tmp_path / "sweep.yaml"
+    path.write_text(f"{TEXT}notify: {{command: {json.dumps(list(sweep.notify.command))}}}\n")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr(command, "look_first", lambda *_given: ())
+    monkeypatch.setattr(authentication, "settle", lambda *_given: None)
+    module = {"look_first": command, "settle": authentication, "execute": run_sweep}[stage]
+    monkeypatch.setattr(module, stage, refusing(error))
+    with pytest.raises(type(error)):
+        command.sweep(path, results=tmp_path / "results")
+    assert (read()["RTXSCALE_OUTCOME"], read()["RTXSCALE_EXIT_CODE"]) == told_code
+    assert read().get("RTXSCALE_MESSAGE", "") == str(error)
 
 
 @pytest.mark.parametrize(

@@ -52,6 +52,23 @@ def test_the_text_says_what_runs_what_does_not_and_what_it_costs(path):
     assert max(map(len, result.output.splitlines())) <= 80
 
 
+def test_what_the_sweeps_own_hours_will_cut_is_said(path):
+    def planned(hours):
+        path.write_text(SWEEP + f"max_hours: {hours}\n")
+        return " ".join(run(path, "--assume", "2x RTX 5090").output.split())
+
+    assert "max_hours 2: enough for all 24 trials at this estimate" in planned(2)
+    cut = planned(0.01)
+    estimate = json.loads(run(path, "--assume", "2x RTX 5090", "--json").output)["estimate"]
+    assert 0 < estimate["trials_in_max_hours"] < 24
+    assert (
+        f"max_hours {estimate['max_hours']}: cut. About {estimate['trials_in_max_hours']} of 24 trials begin in that "
+        "time at this estimate; with more hours the same command runs the rest"
+    ) in cut
+    path.write_text(SWEEP)
+    assert "max_hours" not in run(path, "--assume", "2x RTX 5090").output
+
+
 def test_many_sessions_are_cut_short(path):
     path.write_text(SWEEP + "isolation: process\n")
     output = run(path, "--assume", "4x RTX 5090").output

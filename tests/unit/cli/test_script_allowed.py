@@ -98,7 +98,7 @@ def test_the_checksums_are_those_of_every_dossier():
 def test_a_confirmation_finds_the_code_again_and_asks_as_well(sweep, tmp_path, requests):
     run_dir = selected_run(tmp_path / "results", sweep, faster_bucket)
     unknown = invoke("confirm", run_dir, "--no-report")
-    assert "found no trial that says where its script lies" in unknown.stderr
+    assert "found no trial that says where its files lie" in unknown.stderr
     measured_from(sweep.parent, run_dir)
     stranger = invoke("confirm", run_dir, "--no-report")
     assert stranger.exit_code == 2

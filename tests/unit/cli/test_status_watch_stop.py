@@ -1,8 +1,8 @@
 """`rtxscale status`, `watch` and `stop` beside a run that this process holds."""
 
 import json
-import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
@@ -93,20 +93,19 @@ def test_stop_without_a_driver_is_an_error(root, sweep):
     assert call("watch", "--results", root).exit_code == 2
 
 
-def test_watch_follows_until_the_driver_ends(root, sweep):
+def test_watch_follows_until_the_driver_ends(root, sweep, monkeypatch):
     writer = RunWriter.open(root, sweep.sweep, sweep.text)
     write_live(writer.run_dir, state(throughputs=(1.0, 2.0)))
+    steps = [lambda: None, lambda: write_live(writer.run_dir, state(finished=4)), lambda: None, writer.close]
+    waited = []
 
-    def drive():
-        time.sleep(0.5)
-        write_live(writer.run_dir, state(finished=4))
-        time.sleep(0.5)
-        writer.close()
+    def between_looks(seconds):
+        waited.append(seconds)
+        steps.pop(0)()
 
-    driver = threading.Thread(target=drive)
-    driver.start()
+    monkeypatch.setattr("rtxscale.cli.watch.time", SimpleNamespace(sleep=between_looks))
     shown = call("watch", "--results", root, "--period", "0.1")
-    driver.join()
+    assert waited == [0.1] * 4
     assert shown.exit_code == 0
     lines = shown.output.splitlines()
     assert [line.split(" | ")[0].rpartition(" ")[2] for line in lines[:-1]] == ["3/8", "4/8"]

@@ -3,6 +3,7 @@
 import errno
 
 import pytest
+from report import made_dossiers
 
 from rtxscale.cli import sweep
 from rtxscale.run.sweep import SweepResult
@@ -43,6 +44,15 @@ def test_a_sweep_that_mostly_failed_says_so():
     text = "\n".join(sweep.summary(result(endings={"ok": 1, "crashed": 8, "oom": 1})))
     assert "8 of the finished trials failed: all ended 8 crashed, 1 ok, 1 oom" in text
     assert "failed" not in "\n".join(sweep.summary(result(endings={"ok": 9, "oom": 1})))
+
+
+def test_at_its_end_a_sweep_says_how_many_of_the_planned_trials_are_finished(monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr("rtxscale.report.page.vega_bundle", lambda: "")
+    run = made_dossiers.golden_run(tmp_path)
+    sweep.report_if_possible(run.run_dir)
+    said = " ".join(capsys.readouterr().out.split())
+    assert "Incomplete: 169 of 186 planned trials are finished, 169 count (169 attempts)." in said
+    assert said.endswith("report.html")
 
 
 def test_a_full_disk_at_the_report_takes_nothing_away(monkeypatch, capsys, tmp_path):

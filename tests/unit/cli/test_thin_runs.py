@@ -47,6 +47,12 @@ RUNS = {
     "failed": [row(gpus, None, outcome=end, message="why") for gpus, end in ((1, "oom"), (2, "crashed"))],
     "broken": [row(1, math.nan), row(2, math.inf, study="weak"), row(4, -1.0, power_w=math.nan)],
     "bare": [{"trial_id": "a" * 12, "attempt": 1, "outcome": "ok"}],
+    "cut": [row(gpus, None, outcome="cancelled") for gpus in (1, 2)],
+    "noisy": [
+        row(gpus, gpus * value, visit=visit, study="weak", batch_per_gpu=64, global_batch=64 * gpus, work_unit="image")
+        for gpus in (1, 2, 4)
+        for visit, value in enumerate((100.0, 160.0), start=1)
+    ],
     "odd": [row(1, 100.0, cell_json="{", study="weak"), row(2, 190.0, cell_json=None, study="weak", power_w=0.0)],
 }
 
@@ -110,6 +116,60 @@ def test_every_run_is_shown_and_reported(root):
         assert ">None<" not in page, name
         for frame in CONCLUDED:
             assert "nan" not in invoke(root, "show", name, "--csv", frame).stdout.lower(), (name, frame)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("empty", ["Nothing has been measured yet; run the sweep."]),
+        (
+            "failed",
+            [
+                "Nothing can be concluded, as no trial can be counted: 1 crashed, 1 oom. Look at `rtxscale explain",
+                "once its cause is mended, `rtxscale sweep SWEEP --fresh` measures anew.",
+            ],
+        ),
+        ("cut", ["Nothing can be concluded yet: 2 cancelled; run the same command again to finish the sweep."]),
+        ("one", ["No efficiency yet", "run a second GPU count", "in one visit only: no interval", "raise visits to 2"]),
+        ("broken", ["without a number that can count", "2 whose throughput is not a finite number"]),
+        ("odd", ["The settings of (gpus 1); (gpus 2, defaults) cannot be read", "or measure it again"]),
+        ("quickstart", ["cannot be read from the column cell_json", "with the rtxscale that measured it"]),
+    ],
+)
+def test_what_cannot_be_concluded_is_said_with_what_to_run_next(root, name, words):
+    (run,) = [one for one in names(root) if one.startswith(name)]
+    shown = " ".join(invoke(root, "show", run).stdout.split())
+    assert [part for part in words if part not in shown] == []
+
+
+def test_rows_older_than_the_studys_column_belong_to_their_runs_study(root):
+    (name,) = [name for name in names(root) if name.startswith("mixed")]
+    data = json.loads(invoke(root, "show", name, "--json").stdout)
+    assert "No efficiency" not in data["headline"]
+
+
+def bounds_of(rows):
+    return [
+        (row[low], row[low.removesuffix("_low") + "_high"], row["interval_note"])
+        for row in rows
+        for low in row
+        if low.endswith("_low") and low.removesuffix("_low") + "_high" in row
+    ]
+
+
+def test_bounds_that_say_nothing_are_words_with_the_visits_that_are_needed(root):
+    (noisy,) = [name for name in names(root) if name.startswith("noisy")]
+    data = json.loads(invoke(root, "show", noisy, "--json").stdout)
+    told = [bound for frame in ("cells", "efficiency") for bound in bounds_of(data[frame])]
+    assert told
+    assert {(low, high) for low, high, _ in told} == {(None, None)}
+    assert "too few visits for an interval: needs >= 3" in data["headline"]
+    for frame, name in (("cells", "throughput"), ("efficiency", "efficiency")):
+        notes = {row["interval_note"] for row in data[frame] if row["gpus"] > 1}
+        assert all(f"{name}: too few visits for an interval: needs >= 3" in note for note in notes), frame
+    (compared, *_) = json.loads(invoke(root, "compare", noisy, noisy, "--json").stdout)["cells"]
+    assert (compared["ratio_low"], compared["ratio_high"]) == (None, None)
+    assert compared["interval_note"] == "ratio: too few visits for an interval: needs >= 3"
 
 
 def test_any_two_runs_are_compared(root):

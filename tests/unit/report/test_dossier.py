@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from rtxscale.cli.main import app
 from rtxscale.errors import BadInput
-from rtxscale.report.dossier import completeness
+from rtxscale.report.dossier import SCHEMA_VERSION, completeness
 from rtxscale.report.dossier_lines import LINES
 from rtxscale.report.dossier_markdown import code
 from rtxscale.report.dossier_pack import NEEDED, Request, write_dossier
@@ -79,6 +79,7 @@ def test_every_line_is_there_and_none_is_empty(files, lines):
         ("workload.batch", "128", "declared by the user"),
         ("workload.dataset", "synthetic: random images that stay on the device", "documented"),
         ("distribution.channels", "auto, 1, 2, 4, 8", "declared by the user"),
+        ("distribution.protocol_seen", "ll, simple (169 not applicable)", "measured"),
         ("distribution.world", "1, 2", "measured"),
         ("method.outcomes", "169 ok", "measured"),
         ("results.wall_power", "2,100.5", "declared by the user"),
@@ -102,6 +103,32 @@ def test_results_are_those_of_the_run(lines):
     # 4,345 images/s for an hour at 4 EUR: 3.91 million images per EUR.
     assert "1 GPU, batch 128 each: 3,91" in lines["results.per_money"]["value"]
     assert lines["results.per_money"]["declared_by"] == "declared by the user"
+
+
+def test_work_per_energy_has_the_unit_that_reports_use(lines):
+    assert lines["results.per_watt"]["value"].startswith("1 GPU, batch 128 each: 7.3")
+    assert lines["results.per_watt"]["value"].count(" images/J") == 2
+    assert "per W" not in json.dumps(lines["results.per_watt"]["value"])
+
+
+def test_bounds_that_say_nothing_are_not_in_the_data_either(files):
+    """A comparison over two visits can have bounds that are powers of ten apart; they are told as in every table."""
+    concluded = made.data_of(files)["conclusions"]
+    (best,) = [row for row in concluded["best"] if row["gpus"] == 2]
+    assert (best["gain_low"], best["gain_high"]) == (None, None)
+    assert best["interval_note"].startswith("gain: too few visits for an interval")
+    pairs = [
+        (row[low], row[low.removesuffix("_low") + "_high"])
+        for rows in concluded.values()
+        if isinstance(rows, list)
+        for row in rows
+        if isinstance(row, dict)
+        for low in row
+        if low.endswith("_low") and "gain" not in low
+    ]
+    told = [(low, high) for low, high in pairs if low is not None and high is not None]
+    assert len(told) > 300
+    assert all(high <= 10 * low for low, high in told if low >= 0)
 
 
 def test_what_is_not_known_or_cannot_be_is_said(lines):
@@ -136,7 +163,7 @@ def test_the_data_follow_the_published_schema(files):
         "further field": lambda d: d["lines"][0].update(extra=1),
         "nobody knows": lambda d: d["lines"][0].update(declared_by="nobody"),
         "no lines": lambda d: d.pop("lines"),
-        "newer": lambda d: d.update(schema_version=3),
+        "newer": lambda d: d.update(schema_version=SCHEMA_VERSION + 1),
     }
     for name, spoil in broken.items():
         spoilt = copy.deepcopy(data)

@@ -7,6 +7,7 @@ import pytest
 
 from rtxscale.report import dossier_data
 from rtxscale.report.dossier_facts import NOT_APPLICABLE, documented
+from rtxscale.report.dossier_workload import optimizer, schedule
 from rtxscale.results.schema import table
 from rtxscale.spec.cell import Cell
 from rtxscale.workloads import datasets
@@ -46,6 +47,29 @@ def test_a_decoder_of_bytes_has_bytes_for_tokens():
     assert told["tokenizer"].value == "bytes: a token is a byte of the text"
 
 
+def seen(subject, observed):
+    row = {"subject": subject, "requested": "asked", "observed": observed, "verdict": "honoured"}
+    return pl.from_arrow(table("attestation", [row]))
+
+
+def test_the_schedule_is_told_as_seen_else_as_asked_for():
+    asked = facts(schedule="cosine", schedule_steps=500, optimizer="adamw")
+    assert schedule(asked).value == "cosine to 0 at update 500"
+    assert optimizer(asked).value == "AdamW, learning rate 0.001"
+    asked.attestation = seen("workload.schedule", "cosine to 0 at update 500")
+    assert schedule(asked).value == "cosine to 0 at update 500 (1 honoured)"
+    tuned = facts(kind="language", learning_rate=0.002)
+    assert optimizer(tuned).value == "AdamW, betas 0.9 and 0.95, weight decay 0.1, learning rate 0.002"
+    assert schedule(tuned).value == "constant learning rate"
+
+
+def test_augmentations_of_latents_are_what_was_said_beside_them():
+    latents = facts(kind="diffusion", data="latents", data_path="l")
+    assert answers(latents)["augmentations"] is None, "nobody has said anything: unknown"
+    latents.attestation = seen("workload.augmentations", "flipped at random")
+    assert answers(latents)["augmentations"].value == "flipped at random (1 honoured)"
+
+
 def test_the_augmentations_are_the_workloads_own():
     assert dossier_data.AUGMENTATIONS["images"] == datasets.AUGMENTATIONS
 
@@ -73,5 +97,5 @@ def test_time_to_target_says_who_did_not_get_there():
         {"gpus": 2},
     ]
     said = dossier_data.time_to_target(facts(trials=ran)).value
-    assert said == "1 workers: 2 of 2 runs reached it, 2 to 4 s; 2 workers: 0 of 1 runs reached it"
+    assert said == "1 worker: 2 of 2 runs reached it, 2 to 4 s; 2 workers: 0 of 1 runs reached it"
     assert dossier_data.time_to_target(facts()) is None

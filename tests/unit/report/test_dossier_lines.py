@@ -5,7 +5,7 @@ import pytest
 from rtxscale.report.dossier import FUNCTIONS
 from rtxscale.report.dossier_facts import APPLIES, SOURCES
 from rtxscale.report.dossier_lines import KINDS, LINES, PARTS, REQUIRED
-from rtxscale.report.dossier_workload import DOCUMENTED_BY_KIND, OPTIMIZERS_OF_VISION, RATES_OF_VISION
+from rtxscale.report.dossier_workload import DOCUMENTED_BY_KIND, OPTIMIZERS, USUAL_RATES
 from rtxscale.results.schema import TABLES
 from rtxscale.spec.cell import Cell
 from rtxscale.spec.declare import declared_fields
@@ -95,22 +95,23 @@ def test_every_function_belongs_to_a_line_and_every_declared_field_is_shown():
 
 
 def test_the_constants_are_those_of_the_workloads():
-    from rtxscale.workloads import diffusion, language, vision
+    from rtxscale.workloads import diffusion, language, noise, vision
 
     texts = DOCUMENTED_BY_KIND["optimizer"]
-    assert {"sgd": f"SGD, momentum {vision.MOMENTUM}", "adamw": "AdamW"} == OPTIMIZERS_OF_VISION
-    assert vision.LEARNING_RATES == RATES_OF_VISION
     first, second = language.BETAS
-    assert texts["language"] == (
-        f"AdamW, betas {first} and {second}, weight decay {language.WEIGHT_DECAY}, "
-        f"learning rate {language.LEARNING_RATE}"
-    )
-    assert texts["diffusion"] == (
-        f"AdamW, weight decay {diffusion.WEIGHT_DECAY}, learning rate {diffusion.LEARNING_RATE}"
-    )
-    ends = f"{diffusion.FIRST_BETA} to {diffusion.LAST_BETA}"
-    noise = DOCUMENTED_BY_KIND["scheduler"]["diffusion"]
-    assert noise == f"DDPM, {diffusion.TIMESTEPS} steps, scaled linear betas {ends}"
+    assert {
+        "sgd": f"SGD, momentum {vision.MOMENTUM}",
+        "adamw": "AdamW",
+        "language": f"AdamW, betas {first} and {second}, weight decay {language.WEIGHT_DECAY}",
+        "diffusion": f"AdamW, weight decay {diffusion.WEIGHT_DECAY}",
+    } == OPTIMIZERS
+    usual = {"language": language.LEARNING_RATE, "diffusion": diffusion.LEARNING_RATE}
+    assert vision.LEARNING_RATES | usual == USUAL_RATES
+    for kind in usual:
+        assert texts[kind] == f"{OPTIMIZERS[kind]}, learning rate {USUAL_RATES[kind]}"
+    ends = f"{noise.FIRST_BETA} to {noise.LAST_BETA}"
+    told = DOCUMENTED_BY_KIND["scheduler"]["diffusion"]
+    assert told.startswith(f"DDPM, {noise.TIMESTEPS} steps, scaled linear betas {ends}, times drawn uniformly")
 
 
 def test_every_kind_of_workload_is_described():

@@ -29,7 +29,7 @@ SECRETS = (
     f"tronbox:77:78 [0] said /home/adalove/secretrun/x.py /mnt/nas9/model.pt ada.love@lab.example.org grace@hopper9 "
     f"192.168.17.23 fe80::1ff:fe23:4567:890a 00:1A:2b:3c:4d:5e serial number: 1324521012345 "
     f"HF_TOKEN=hf_abcDEFghiJKLmno password: hunter22 https://u:pw@gitlab.corp/x "
-    f"on {UUID} of {NODE} tronbox.lab.example.org adalove"
+    f"on {UUID} of {NODE} tronbox.lab.example.org adalove myADALOVErun TronBox2x"
 )
 TRACES = re.compile(
     r"tronbox|adalove|ada\.love|lab\.example|secretrun|nas9|grace|hopper9|192\.168\.17|fe23:4567|1a:2b:3c|1324521012345"

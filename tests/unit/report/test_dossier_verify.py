@@ -11,6 +11,7 @@ import pytest
 
 from rtxscale.errors import BadInput
 from rtxscale.report import dossier_verify
+from rtxscale.report.dossier import completeness
 from rtxscale.report.dossier_diff import Difference, differences
 from rtxscale.report.dossier_lines import LINES
 from rtxscale.report.dossier_verify import counted, opened, problems, read_dossier
@@ -64,6 +65,18 @@ def test_an_older_dossier_needs_only_what_it_had(files, tmp_path):
     older = with_data(less, lambda data: data.update(schema_version=1))
     assert found_in(packed(tmp_path / "older.zip", older)) == []
     assert found_in(packed(tmp_path / "lacking.zip", resealed(less))) == ["tables/logs.parquet: missing"]
+
+
+def test_a_line_that_came_later_is_not_missed_in_an_older_dossier(files, tmp_path):
+    def without(version):
+        def change(data):
+            lines = [line for line in data["lines"] if line["id"] != "distribution.protocol_seen"]
+            data.update(schema_version=version, lines=lines, completeness=completeness(lines))
+
+        return with_data(files, change)
+
+    assert found_in(packed(tmp_path / "older.zip", without(2))) == []
+    assert found_in(packed(tmp_path / "now.zip", without(3))) == ["dossier.json: distribution.protocol_seen: missing"]
 
 
 def test_every_tampering_is_found(files, tmp_path):
@@ -127,9 +140,9 @@ def test_a_dossier_of_any_schema_has_every_line_and_its_own_score(files, tmp_pat
     def found(name, change):
         return found_in(packed(tmp_path / f"{name}.zip", with_data(files, change)))
 
-    for schema in (1, 2):
+    for schema, later in ((1, 1), (2, 1), (3, 0)):
         empty = found(f"empty{schema}", lambda data, schema=schema: data.update(schema_version=schema, lines=[]))
-        assert sum("missing" in problem for problem in empty) >= len(LINES)
+        assert sum("missing" in problem for problem in empty) >= len(LINES) - later
     better = found("better", lambda data: data["completeness"].update(with_value=130, missing=[]))
     assert [problem.split(":")[1] for problem in better] == [" completeness"]
     with opened(tmp_path / "better.zip") as dossier:
@@ -137,7 +150,7 @@ def test_a_dossier_of_any_schema_has_every_line_and_its_own_score(files, tmp_pat
     assert counted(data)["completeness"] == made.data_of(files)["completeness"]
     for schema in (0, -3, "2", True):
         packed(tmp_path / "odd.zip", with_data(files, lambda data, schema=schema: data.update(schema_version=schema)))
-        with pytest.raises(BadInput, match="this rtxscale reads 1 to 2"), opened(tmp_path / "odd.zip") as dossier:
+        with pytest.raises(BadInput, match="this rtxscale reads 1 to 3"), opened(tmp_path / "odd.zip") as dossier:
             read_dossier(dossier)
 
 
@@ -196,7 +209,7 @@ def test_what_is_no_dossier_is_said(files, tmp_path):
         "other": "found no dossier.json",
         "json": "not JSON",
         "mark": 'found no "rtxscale": "dossier"',
-        "newer": "found schema 99; this rtxscale reads 1 to 2",
+        "newer": "found schema 99; this rtxscale reads 1 to 3",
         "gone": "found no ZIP that can be read",
     }
     for name, words in cases.items():

@@ -69,6 +69,7 @@ def test_a_weak_sweep_with_knobs_has_every_chart(h200_figures):
         "telemetry-clock",
         "telemetry-power",
         "telemetry-utilisation",
+        "energy",
     ]
 
 
@@ -190,8 +191,8 @@ def test_no_interval_no_bar():
     assert efficiency.datasets["told"][1]["efficiency_text"] == "0.950"
 
 
-def test_an_interval_that_says_nothing_does_not_flatten_the_chart():
-    wide = {"throughput_low": 1.0, "throughput_high": 1900.0, "efficiency_low": 0.01, "efficiency_high": 9.0}
+def test_a_wide_interval_does_not_flatten_the_chart():
+    wide = {"throughput_low": 9.0, "throughput_high": 80.0, "efficiency_low": 0.4, "efficiency_high": 3.9}
     rows = [
         {"cell_id": "b", "gpus": 1, "throughput_per_s": 10.0, "efficiency": 1.0},
         {"cell_id": "c", "gpus": 2, "throughput_per_s": 19.0, "efficiency": 0.95, **wide},
@@ -200,7 +201,7 @@ def test_an_interval_that_says_nothing_does_not_flatten_the_chart():
     domains = [figure.spec()["layer"][-1]["encoding"]["y"]["scale"]["domain"] for figure in (throughput, efficiency)]
     assert domains == [[0, pytest.approx(25)], [pytest.approx(0.7), pytest.approx(1.27)]]
     assert "cut" in throughput.caption
-    assert efficiency.datasets["told"][1]["efficiency_text"] == "0.950 (too few visits)"
+    assert efficiency.datasets["told"][1]["efficiency_text"] == "0.95 (0.40-3.90)"
 
 
 def test_values_that_are_not_numbers_become_null():
@@ -254,7 +255,7 @@ def test_effects_are_percent_changes_and_unclear_ones_hollow():
     assert (second["label"], second["low"], second["clear"]) == ("workload.precision fp32 / bf16", None, False)
     assert "No bar" in figure.caption
     assert "cut" not in figure.caption
-    wide = effects_figure(pl.DataFrame([{**rows[0], "ratio_high": 40.0}], schema=EFFECTS), "GPUs")
+    wide = effects_figure(pl.DataFrame([{**rows[0], "ratio_high": 4.0}], schema=EFFECTS), "GPUs")
     assert "cut" in wide.caption
     assert effects_figure(pl.DataFrame(schema=EFFECTS), "GPUs") is None
 

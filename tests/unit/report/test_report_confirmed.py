@@ -106,7 +106,7 @@ def test_the_chart_shows_every_known_gain(confirmed):
 
 
 def test_a_bar_that_leaves_the_chart_is_said_to():
-    rows = [ROWS[0] | {"gain_low": -0.9, "gain_high": 9.0}]
+    rows = [ROWS[0] | {"gain_low": -0.6, "gain_high": 2.5}]
     figure = confirmed_figure(pl.DataFrame(rows, schema=CONFIRMED), "GPUs")
     assert "bars that leave the chart are cut" in figure.caption
     assert confirmed_figure(pl.DataFrame(schema=CONFIRMED), "GPUs") is None

@@ -117,7 +117,7 @@ def test_the_chart_shows_each_session_against_its_mean(h200):
     figure = drift_figure(**frames())
     assert figure.labels == (DRIFTING, QUIET), "a session with one sentinel has no line"
     told = figure.datasets["told"]
-    changes = [(row["minute"], round(row["change"], 3)) for row in told if row["series"] == DRIFTING]
+    changes = [(row["time"], round(row["change"], 3)) for row in told if row["series"] == DRIFTING]
     assert changes == [(0.0, 3.148), (12.5, -3.148)]
     assert [row["value_text"] for row in told[:2]] == ["1,000 images/s", "1,012 images/s"]
     assert [row["place"] for row in told] == ["start", "middle", "end", "start", "end"]
@@ -129,6 +129,14 @@ def test_the_chart_shows_each_session_against_its_mean(h200):
     svg = vl_convert.vegalite_to_svg(picture_spec(figure, DARK), vl_version=vega_lite_version())
     assert figure.title in svg
     assert "NaN" not in svg
+
+
+def test_short_sessions_are_told_in_seconds():
+    short = frames()
+    short["sentinels"] = short["sentinels"].with_columns(pl.col("minutes") / 60)
+    figure = drift_figure(**short)
+    assert [row["time"] for row in figure.datasets["told"] if row["series"] == DRIFTING] == [0.0, pytest.approx(12.5)]
+    assert "seconds since the session's first sentinel" in json.dumps(figure.spec())
 
 
 def test_a_bandwidth_keeps_its_unit():

@@ -401,8 +401,8 @@ def test_a_run_of_10_000_trials_is_sampled_and_says_so(large):
     most = max(len(rows) for figure in drawn.values() for rows in figure.datasets.values())
     assert most <= 5000
     assert sum(len(rows) for figure in drawn.values() for rows in figure.datasets.values()) < 20_000
-    grey = re.search(r"Grey: (\d+) more settings, 150 of them drawn", drawn["weak-efficiency"].caption)
-    assert int(grey[1]) > 1000
+    grey = re.search(r"Grey: ([\d,]+) more settings, 150 of them drawn", drawn["weak-efficiency"].caption)
+    assert int(grey[1].replace(",", "")) > 1000
     assert len({row["series"] for row in drawn["weak-efficiency"].datasets["grey"]}) == 150
     assert "24 settings with the largest effects of" in drawn["effects"].caption
     assert "Shown: 8 of" in drawn["heat-4"].caption

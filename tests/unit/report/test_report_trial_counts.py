@@ -15,8 +15,10 @@ from rtxscale.errors import BadInput
 from rtxscale.plan.expand import make_plan
 from rtxscale.report import page as page_module
 from rtxscale.report.bounds import told_bounds
+from rtxscale.report.key_numbers import key_numbers
 from rtxscale.report.notebook import OpenedRun
 from rtxscale.report.page import page
+from rtxscale.report.planned_machine import planned_machine
 from rtxscale.report.tables import effects_table
 from rtxscale.report.terminal import show_conclusions
 from rtxscale.report.trial_counts import TrialCounts, counts_words, trial_counts
@@ -107,7 +109,8 @@ def test_attempts_sentinels_and_failures_are_no_trials(tmp_path):
     oom = {**rows[1], "outcome": "oom", "throughput_per_s": None}
     once = {**rows[2], "outcome": "crashed", "throughput_per_s": None}
     sentinel = {**rows[3], "trial_id": "f" * 12, "stage": "sentinel"}
-    counts = trial_counts(made(tmp_path, [first, again, oom, once, sentinel]))
+    retried = {**sentinel, "attempt": 2}
+    counts = trial_counts(made(tmp_path, [first, again, oom, once, {**sentinel, "outcome": "unsteady"}, retried]))
     assert counts == TrialCounts(planned=4, finished=2, counted=1, attempts=4, sentinels=1), "a crash is tried again"
     assert counts_words(counts) == (
         "Incomplete: 2 of 4 planned trials are finished, 1 count (4 attempts; 1 sentinel beside them)."
@@ -120,7 +123,44 @@ def test_a_complete_run_is_not_called_incomplete_and_an_unknown_plan_is_said(tmp
     stranger = trial_counts(made(tmp_path / "b", [{**rows[0], "trial_id": "f" * 12}]))
     assert (stranger.planned, stranger.complete) == (None, None), "the plan lacks what was measured"
     assert "how many were planned is not known" in counts_words(stranger)
-    assert trial_counts(made(tmp_path / "c", rows, cpus="many")).planned is None
+
+
+def test_without_an_environment_the_plan_is_that_of_the_machine_that_trials_name(golden, tmp_path):
+    """There may have been more cards than trials ran on, so nothing is called complete."""
+    run = made_dossiers.golden_run(tmp_path / "golden", environment=[])
+    counts = trial_counts(run)
+    assert counts == replace(trial_counts(golden[0]), at_least=True)
+    assert counts.complete is False
+    assert counts_words(counts).startswith("Incomplete: 169 of at least 186 planned trials are finished")
+    (trials,) = [one for one in key_numbers(golden[1], "GPUs", counts) if one.label == "trials finished"]
+    assert trials.detail == "of at least 186 planned: incomplete, 169 count"
+    rows = planned_rows()
+    all_there = trial_counts(made(tmp_path / "cpu", rows, cpus="many"))
+    assert (all_there.planned, all_there.finished, all_there.complete) == (4, 4, None)
+    assert "Incomplete" not in counts_words(all_there)
+
+
+def test_a_machine_that_nothing_names_is_not_known(golden):
+    run, _ = golden
+    trials = run.frame("trials").collect()
+    nothing = replace_frame(run, environment=run.frame("environment").clear())
+    assert planned_machine(nothing, trials).inventory.describe() == "2x NVIDIA H200"
+    assert planned_machine(nothing, trials.with_columns(gpu_uuids=pl.lit(None, pl.List(pl.String)))) is None
+    two_models = pl.lit(["NVIDIA H200", "NVIDIA H100"])
+    assert planned_machine(nothing, trials.with_columns(device_names=two_models)) is None
+    nodes = pl.when(pl.col("gpus") == 2).then(pl.lit(["a", "b"])).otherwise(pl.lit(["a"]))
+    apart = planned_machine(nothing, trials.filter(slot=0).with_columns(node_names=nodes)).inventory
+    assert [(node.node_id, len(node.gpus)) for node in apart.nodes] == [("a", 1), ("b", 1)]
+
+
+def replace_frame(run, **frames):
+    """The run with some of its tables given."""
+
+    class Changed(Run):
+        def frame(self, name):
+            return frames[name] if name in frames else super().frame(name)
+
+    return Changed(**vars(run))
 
 
 def test_a_sweep_that_cannot_be_read_is_said(tmp_path):
@@ -135,7 +175,7 @@ def test_bounds_that_say_nothing_leave_as_null_with_words(golden):
     (row,) = told_bounds(conclusions.best).filter(pl.col("gpus") == 2).to_dicts()
     assert row["gain"] == pytest.approx(0.1818, abs=1e-4)
     assert (row["gain_low"], row["gain_high"]) == (None, None)
-    assert row["interval_note"] == "gain: too few visits for an interval"
+    assert row["interval_note"] == "gain: too few visits for an interval: needs >= 3"
     effects = told_bounds(conclusions.effects)
     kept = effects.filter(pl.col("interval_note").is_null())
     assert (kept["ratio_high"] <= 10 * kept["ratio_low"]).all()

@@ -7,7 +7,8 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rtxscale.results.redact import Names, Redactor, names_in
+from rtxscale.results.private_names import Names, names_in
+from rtxscale.results.redact import Redactor
 
 GONE = "zq"
 """Every private part has it in it, and nothing else has."""

@@ -133,8 +133,10 @@ def test_a_table_that_the_schema_did_not_build_is_refused(tmp_path, sweep):
 
 def test_two_environments_do_not_mix(tmp_path, sweep):
     with RunWriter.open(tmp_path, sweep, TEXT) as writer:
+        writer.check_environment("none yet")  # a run without a row can be another one's
         writer.check_environment("one")
         writer.check_environment("one")
+        writer.commit(tables(trial("a")))
     with RunWriter.open(tmp_path, sweep, TEXT) as writer:
         with pytest.raises(ResultsError, match="measured in one"):
             writer.check_environment("two")
