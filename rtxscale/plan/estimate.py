@@ -19,7 +19,7 @@ FIRST_SESSION_S = 9.0
 SESSION_S = 8.0
 """Start-up of a session on a warm host; the first one may have to wait for the host.
 
-Measured on 2026-12-01 with two CPU workers on 2 cores that other work kept busy (load 2 to 8), Ray 2.60: 8.2 to 8.9 s."""
+Measured on 2026-12-01: two CPU workers on 2 cores that other work kept busy (load 2 to 8), Ray 2.60: 8.2 to 8.9 s."""
 
 OUTSIDE_S = 0.3
 """Hand-over, rebuild and clean-up of a warm trial."""
