@@ -1,21 +1,17 @@
 """GPU memory that training a decoder needs, in bytes, from its shape and settings alone.
 
 A lower figure: what PyTorch holds in tensors, without the CUDA context, NCCL's buffers, fragmentation and the kernels'
-scratch space. Activations are what autograd keeps for transformers' Llama under autocast; a test counts the same
-tensors on a real model. Callers: `plan.feasibility`; `plan` and `workloads` for what is sharded.
+scratch space. Callers: `plan.feasibility`; `plan` and `workloads` for what is sharded.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from rtxscale.models.activations import FULL, LOW, activations, block_activations
 from rtxscale.models.shapes import Adapter, DecoderShape
 
 GIB = 1024**3
-FULL = 4
-"""Bytes of an fp32 number: whatever is trained, its gradients and optimizer states are kept in it."""
-LOW = 2
-"""Bytes of an fp16 or bf16 number: frozen weights are kept in what they compute in."""
 FOUR_BITS = (4 + 8 / 64 + 32 / (64 * 256)) / 8
 """Bytes of a weight in NF4 with scales that are quantised once more (QLoRA, arXiv:2305.14314, section 3)."""
 ADAM_STATES = 2
@@ -24,20 +20,12 @@ GATHERED_BLOCKS = 2
 """Blocks that FSDP holds whole at a time: the one at work and the one fetched ahead (FSDP2, implicit prefetch)."""
 LOGITS_COPIES = 3
 """fp32 numbers per logit when backward starts: log-softmax, its gradient, the logits' gradient."""
+LOGITS_IN_FORWARD = 2
+"""fp32 numbers per logit when the loss is computed: the logit and its log-softmax; beside the logit as it came."""
 LOW_PRECISIONS = frozenset({"fp16", "bf16", "fp8"})
 """Precisions that compute in two bytes; fp8 does outside its matrices, whose FP8 copies are not counted."""
 SHARDED = ("fsdp", "zero2", "zero3")
 """Values of `parallel` under which each GPU keeps a shard of everything (FSDP2)."""
-READERS = {
-    "q_proj": "q_proj",
-    "k_proj": "q_proj",
-    "v_proj": "q_proj",
-    "o_proj": "o_proj",
-    "gate_proj": "gate_proj",
-    "up_proj": "gate_proj",
-    "down_proj": "down_proj",
-}
-"""The first of the matrices that read the same tensor as this one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,17 +129,26 @@ class Memory:
     optimizer: float
     buckets: float
     copies: float
-    """Weights in low precision, and weights that FSDP has gathered."""
+    """Weights in low precision, and weights that FSDP has gathered, when forward ends."""
+    copies_kept: float
+    """Those of them that are there still when backward starts."""
     activations: float
+    recomputed: float
+    """What one checkpointed block has of its own while it runs once more, copies included; 0 without checkpointing."""
+    logits_in_forward: float
     logits: float
     gradients_at_loss: float
     """Gradients that are there when backward starts: those of earlier micro-steps."""
 
     @property
     def at_loss(self) -> float:
-        """Bytes when backward starts: all activations and no new gradients."""
+        """Bytes around the loss, with all that forward has kept and no new gradients, at the worst of three moments.
+
+        When forward ends, when backward starts, and when the last block is recomputed.
+        """
         states = self.weights + self.optimizer + self.buckets + self.gradients_at_loss
-        return states + self.copies + self.activations + self.logits
+        forward, backward = self.copies + self.logits_in_forward, self.copies_kept + self.logits
+        return states + self.activations + max(forward, backward, self.copies_kept + self.recomputed)
 
     @property
     def at_update(self) -> float:
@@ -182,7 +179,10 @@ def memory_of(training: DecoderTraining) -> Memory:
         optimizer=ADAM_STATES * state / split,
         buckets=state if replicated else 0.0,
         copies=weight_copies(training),
+        copies_kept=_copies_kept(training),
         activations=activations(training),
+        recomputed=_recomputed(training),
+        logits_in_forward=training.tokens * training.shape.vocab * (LOGITS_IN_FORWARD * FULL + LOW * training.low),
         logits=LOGITS_COPIES * FULL * training.tokens * training.shape.vocab,
         gradients_at_loss=state if training.accumulation > 1 else 0.0,
     )
@@ -205,7 +205,7 @@ def weight_copies(training: DecoderTraining) -> float:
     shape, item = training.shape, LOW if training.low else FULL
     added = 0 if training.adapter is None else training.adapter.block_parameters(shape)
     cached = training.low and training.adapter is None
-    head = LOW * shape.vocab * shape.hidden if cached else 0
+    head = _head_copy(training)
     if not training.sharded:
         matrices = (shape.block_matrices if cached else 0) + added
         return head + (LOW * shape.layers * matrices if training.low else 0)
@@ -213,67 +213,22 @@ def weight_copies(training: DecoderTraining) -> float:
     return head + training.base_bytes * shape.outer_parameters + blocks * item * (shape.block_parameters + added)
 
 
-def activations(training: DecoderTraining) -> float:
-    """Bytes that autograd keeps from forward to backward, logits left out.
+def _copies_kept(training: DecoderTraining) -> float:
+    """Bytes of weight copies between the passes: checkpointed blocks hold on to none, and autocast forgets its own."""
+    if training.sharded or not training.checkpointing:
+        return weight_copies(training)
+    return float(_head_copy(training))
 
-    With checkpointing a block keeps its fp32 input only, and one block at a time has all of its own (Chen et al. 2016,
-    arXiv:1604.06174).
-    """
-    shape = training.shape
-    block = block_activations(training)
-    norm_and_head = FULL if training.adapter else 2 * FULL + (LOW if training.low else FULL)
-    outer = training.tokens * shape.hidden * norm_and_head
+
+def _recomputed(training: DecoderTraining) -> float:
+    """Bytes that a checkpointed block has of its own while it runs once more."""
     if not training.checkpointing:
-        return outer + shape.layers * block
-    return outer + shape.layers * training.base_bytes * shape.hidden * training.tokens + block
+        return 0.0
+    cast = training.low and training.adapter is None and not training.sharded
+    return block_activations(training) + (LOW * training.shape.block_matrices if cast else 0)
 
 
-def block_activations(training: DecoderTraining) -> float:
-    """Bytes that one block keeps.
-
-    Source: the operations of transformers' LlamaDecoderLayer, counted as in Korthikanti et al. (2022),
-    arXiv:2205.05198, section 4.1. In fp32: input and normalised input of both norms. In the matrices' precision: the
-    inputs of all matrices, of SiLU and of the gate's product; autocast converts an input anew for each of its readers.
-    """
-    if training.adapter is not None:
-        return training.tokens * _block_beside_adapter(training, training.adapter)
-    shape, item = training.shape, LOW if training.low else FULL
-    norms = 4 * FULL * shape.hidden + 2 * FULL
-    matrix_inputs = (6 if training.low else 3) * item * shape.hidden
-    feed_forward = 4 * item * shape.ffn
-    return training.tokens * (norms + matrix_inputs + feed_forward + attention_activations(training))
-
-
-def _block_beside_adapter(training: DecoderTraining, adapter: Adapter) -> float:
-    """Bytes per token that a frozen block keeps: nothing for the gradients of its own weights.
-
-    Norms keep their input in fp32, SiLU and the gate's product their inputs, attention its own and its output. Each
-    adapter keeps the inputs of its two matrices: an input is converted for each where weights in fp32 meet autocast,
-    and is otherwise one tensor for all its readers.
-    """
-    shape, item, targets = training.shape, LOW if training.low else FULL, set(adapter.targets)
-    fused = training.attention != "math"
-    norms = 2 * FULL * shape.hidden + 2 * FULL
-    feed_forward = 3 * item * shape.ffn
-    attended = item * shape.hidden if fused else 0
-    if training.low and not training.sharded:
-        inputs = sum(shape.matrices[name][0] for name in targets)
-    else:
-        readers = [READERS[name] for name in targets if not (name == "o_proj" and fused)]
-        inputs = sum(shape.matrices[name][0] for name in set(readers))
-    adapters = item * (inputs + adapter.rank * len(targets))
-    return norms + feed_forward + attended + attention_activations(training) + adapters
-
-
-def attention_activations(training: DecoderTraining) -> float:
-    """Bytes per token that the attention kernel keeps, its output left out.
-
-    The fused kernels keep query, key, value and one number per head (Dao et al., FlashAttention (2022),
-    arXiv:2205.14135, section 3.1); `efficient` takes the keys and values of grouped heads repeated. `math` works in
-    fp32 on repeated heads and keeps the whole matrix of scores.
-    """
-    shape, item = training.shape, LOW if training.low else FULL
-    if training.attention == "math":
-        return FULL * (3 * shape.hidden + shape.heads * training.context)
-    keys = shape.hidden if training.attention == "efficient" else shape.kv_hidden
-    return item * (shape.hidden + 2 * keys) + FULL * shape.heads
+def _head_copy(training: DecoderTraining) -> int:
+    """Bytes of the output embedding in low precision, which its own gradient needs."""
+    cast = training.low and training.adapter is None
+    return LOW * training.shape.vocab * training.shape.hidden if cast else 0

@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from rtxscale.models.activations import FULL, LOW
 from rtxscale.models.counted import Catalogue
 from rtxscale.models.footprint import Footprint, Subject
-from rtxscale.models.memory import FULL, LOW
 
 STATES_OF_OPTIMIZER = {"sgd": 1, "adamw": 2}
 """Numbers per parameter: SGD's momentum; AdamW's two moments."""

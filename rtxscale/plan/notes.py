@@ -13,9 +13,11 @@ from rtxscale.devices.gpus import find_gpu
 from rtxscale.devices.inventory import Inventory
 from rtxscale.models.memory import SHARDED
 from rtxscale.plan.grid import is_communication
+from rtxscale.plan.memory_notes import memory_notes
 from rtxscale.plan.model import Dropped, PlannedSession
 from rtxscale.plan.order import WITH_THREE, WITH_TWO, count_sentinels
 from rtxscale.plan.resolve import CONSTANT, Cells, arms
+from rtxscale.plan.site import site_of
 from rtxscale.spec.cell import PER_CLASS, Cell, Ddp, Nccl
 from rtxscale.spec.method import energy_shortfall, shortfalls
 from rtxscale.spec.sweep import Sweep
@@ -33,6 +35,7 @@ def plan_notes(
         *_machine_notes(sweep, inventory, device),
         *_collapse_notes(sweep, cells, inventory, device),
         *_grid_notes(sweep, cells, device),
+        *memory_notes(cells.cells.values(), site_of(inventory, device).memory_mib),
         *baseline_notes(sweep, cells, device),
         *_method_notes(sweep, cells, device),
         *_drift_notes(sweep, sessions),

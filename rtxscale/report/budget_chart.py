@@ -7,7 +7,7 @@ Called by `charts`.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal
 
 import altair as alt
 import polars as pl
@@ -15,13 +15,21 @@ import polars as pl
 from rtxscale.analysis.budget import IDEAL, MEASURED, PARTS
 from rtxscale.report.budget_tables import MILLISECONDS, milliseconds
 from rtxscale.report.figure import Figure, any_known, chart_of, tooltips
-from rtxscale.report.numbers import percent
+from rtxscale.report.numbers import number, percent
 
 FIGURES = 6
 """Most waterfalls in a report: the largest counts of each curve are drawn."""
 WHOLE, LOST, WON = "whole step", "lost", "won back"
 KINDS = (WHOLE, LOST, WON)
 ROW = 34
+ROOM = 0.4
+"""Share of the chart that a text needs, on a phone too."""
+SIDES: dict[str, tuple[str, Literal["left", "right"], int]] = {
+    "on": ("bar-label", "left", 8),
+    "left": ("part-label", "right", -8),
+    "right": ("part-label", "left", 8),
+}
+"""Where a text stands -> its style, alignment and distance in pixels."""
 
 
 def budget_figures(budget: pl.DataFrame, workers: str) -> Iterator[Figure]:
@@ -60,6 +68,7 @@ def waterfall(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
                 "high": high,
                 "kind": WHOLE if whole else (LOST if size >= 0 else WON),
                 "time_text": f"{milliseconds(row)} ms",
+                "label": f"{number(size, 3)} ms" if whole else f"{number(size, 2)} ms ({percent(row['share'])})",
                 "share_text": percent(row["share"]),
                 "cell": row.get("cell_id"),
             }
@@ -70,9 +79,10 @@ def waterfall(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def _figure(curve: str, gpus: int, workers: str, bars: list[dict[str, Any]]) -> Figure:
     caption = (
         "Default settings. What is lost between one worker's own step (strong: its share of the whole batch) and the "
-        "step of all; thin lines are 95 % intervals of each part over sessions"
+        "step of all, in brackets as a share of it; thin lines are 95 % intervals of each part over sessions"
     )
     reach = domain(bars)
+    bars = [{**bar, **_label(bar, reach)} for bar in bars]
     if any(not reach[0] <= bar[name] <= reach[1] for bar in bars for name in ("low", "high") if bar[name] is not None):
         caption += "; those that leave the chart are cut"
     caption += "."
@@ -99,6 +109,17 @@ def domain(bars: list[dict[str, Any]]) -> list[float]:
     return [max(min([low, *bounds]), low - room), min(max([high, *bounds]), high + room)]
 
 
+def _label(bar: dict[str, Any], reach: list[float]) -> dict[str, Any]:
+    """The text of a bar, and where there is room for it: on a long bar, else on the side where the chart is wider."""
+    edges = [bar[name] for name in ("start", "end", "low", "high") if bar[name] is not None]
+    low, high = max(min(edges), reach[0]), min(max(edges), reach[1])
+    span = reach[1] - reach[0]
+    if bar["kind"] == WHOLE and bar["end"] - bar["start"] > ROOM * span:
+        return {"label": bar["label"], "side": "on", "at": bar["start"]}
+    left = low - reach[0] > reach[1] - high
+    return {"label": bar["label"], "side": "left" if left else "right", "at": low if left else high}
+
+
 def _layers(bars: list[dict[str, Any]], reach: list[float]) -> alt.TopLevelMixin:
     y = alt.Y("part:N", sort=[bar["part"] for bar in bars], title=None, axis=alt.Axis(ticks=False))
     axis = alt.Axis(title="ms per step", tickCount=6, grid=True)
@@ -108,9 +129,17 @@ def _layers(bars: list[dict[str, Any]], reach: list[float]) -> alt.TopLevelMixin
     hints = tooltips(part="part", time_text="time", share_text="of the measured step", trials="trials")
     base = chart_of("parts")
     spans = base.transform_filter("isValid(datum.low)").mark_rule(style="interval", clip=True)
+    texts = [
+        base.transform_filter(alt.FieldEqualPredicate(field="side", equal=side))
+        .mark_text(style=style, align=align, dx=dx)
+        .encode(x=alt.X("at:Q", axis=axis, scale=scale), y=y, text="label:N")
+        for side, (style, align, dx) in SIDES.items()
+        if any(bar["side"] == side for bar in bars)
+    ]
     return alt.layer(
         base.mark_bar(cornerRadius=2, height=ROW // 2, cursor="pointer").encode(
             x=x, x2="end:Q", y=y, color=color, tooltip=hints
         ),
         *([spans.encode(x=alt.X("low:Q", axis=axis, scale=scale), x2="high:Q", y=y)] if any_known(bars, "low") else []),
+        *texts,
     ).properties(width="container", height=ROW * len(bars))

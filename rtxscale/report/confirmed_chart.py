@@ -12,7 +12,7 @@ from typing import Any
 import altair as alt
 import polars as pl
 
-from rtxscale.report.figure import Figure, any_known, chart_of, series_color, series_shape, tooltips
+from rtxscale.report.figure import WRAPPED, Figure, any_known, chart_of, series_color, series_shape, tooltips
 from rtxscale.report.numbers import gain, telling
 
 SERIES = ("selected", "confirmed")
@@ -75,11 +75,11 @@ def domain(rows: list[dict[str, Any]]) -> list[float]:
 
 
 def _layers(rows: list[dict[str, Any]], labels: list[str], reach: list[float]) -> alt.TopLevelMixin:
-    axis = alt.Axis(title="gain of throughput over the default (%)", labelExpr=SIGNED, tickCount=8, grid=True)
+    axis = alt.Axis(title="gain over the default (%)", labelExpr=SIGNED, tickCount=8, grid=True)
     scale = alt.Scale(nice=False, padding=12, domain=reach)
     x = alt.X("change:Q", axis=axis, scale=scale)
     at = {
-        "y": alt.Y("label:N", sort=labels, title=None, axis=alt.Axis(ticks=False)),
+        "y": alt.Y("label:N", sort=labels, title=None, axis=alt.Axis(ticks=False, labelExpr=WRAPPED)),
         "yOffset": alt.YOffset("series:N", sort=list(SERIES)),
         "color": series_color(list(SERIES)),
     }

@@ -28,6 +28,8 @@ def model_code(facts: Facts) -> Answer | None:
     known = [text for text in known if not text.endswith("None")]
     if facts.kinds == {"collectives"}:
         return not_applicable("only collectives were timed")
+    own = from_attestation(facts, "workload.model")
+    known += [f"own models: {own.value}"] if own else []
     return measured(", ".join(known), "environment: software") if known else None
 
 

@@ -17,6 +17,13 @@ from rtxscale.report.numbers import finite, plain, short
 from rtxscale.report.theme import LIGHT, SHAPES, config
 
 LABEL_LIMIT = 90
+LINE = 20
+"""Characters of a line of a long label on a narrow screen."""
+WRAPPED = (
+    f"width < 320 ? slice(split(replace(datum.label, regexp('(.{{1,{LINE}}})(?: +|$)', 'g'), '$1\\n'), '\\n'), 0, -1) "
+    ": datum.label"
+)
+"""What an axis of settings shows: on a narrow screen in several lines, broken between words."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,7 +15,7 @@ import polars as pl
 
 from rtxscale.analysis.settings import is_communication
 from rtxscale.report.chosen import AXIS, evenly
-from rtxscale.report.figure import Figure, any_known, chart_of, tooltips
+from rtxscale.report.figure import LINE, WRAPPED, Figure, any_known, chart_of, tooltips
 from rtxscale.report.numbers import gain, interval, number, telling
 from rtxscale.report.theme import DIVERGING
 
@@ -239,7 +239,7 @@ def _effect_layers(rows: list[dict[str, Any]], labels: list[str], counts: list[s
     scale = alt.Scale(nice=False, padding=12, domain=_change_domain(rows))
     x = alt.X("change:Q", axis=axis, scale=scale)
     at = {
-        "y": alt.Y("label:N", sort=labels, title=None, axis=alt.Axis(ticks=False)),
+        "y": alt.Y("label:N", sort=labels, title=None, axis=alt.Axis(ticks=False, labelExpr=WRAPPED)),
         "yOffset": alt.YOffset("count:N", sort=counts),
         "color": alt.Color("count:N", scale=alt.Scale(domain=counts)),
     }
@@ -254,7 +254,8 @@ def _effect_layers(rows: list[dict[str, Any]], labels: list[str], counts: list[s
         p_text="p (Holm)",
         pairs="pairs",
     )
-    height = len(labels) * max(22, 9 + 11 * len(counts))
+    long = max(map(len, labels)) > LINE
+    height = len(labels) * max(30 if long else 22, 9 + 11 * len(counts))
     return alt.layer(
         chart_of("none").mark_rule(style="reference").encode(x=x),
         *(

@@ -112,6 +112,8 @@ def _styles(palette: Palette) -> dict[str, Any]:
         "slowdown": {"color": palette.target, "opacity": 0.18},
         "device": {"color": palette.ink, "opacity": 1},
         "device-label": {"color": palette.paper_solid, "fontSize": 12, "fontWeight": 500},
+        "bar-label": {"color": palette.paper_solid, "fontSize": 12, "fontWeight": 500},
+        "part-label": {"color": palette.ink, "fontSize": 12},
         "reference": {"color": palette.faint, "strokeWidth": 1},
         "interval": {"color": palette.ink, "strokeWidth": 1.5},
     }

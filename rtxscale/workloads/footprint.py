@@ -26,7 +26,7 @@ from rtxscale.models.unets import LATENT_CHANNELS, LATENT_SCALE, TIME_IDS, UNETS
 from rtxscale.spec.workload import VisionWorkload
 from rtxscale.workloads.fake_gpu import DEVICE, fake_gpu, move_to_fake_gpu
 from rtxscale.workloads.live_bytes import LiveBytes
-from rtxscale.workloads.timm_models import _build, _set_checkpointing
+from rtxscale.workloads.timm_models import created_model, set_checkpointing
 from rtxscale.workloads.unet import blocks_of, build_unet
 from rtxscale.workloads.walked_backward import walk_backward
 
@@ -104,8 +104,8 @@ def _vision(subject: Subject) -> Task:
     side = subject.image_size
     workload = VisionWorkload(kind="vision", model=subject.model, image_size=side, classes=CLASSES)
     with torch.device("meta"):
-        model: nn.Module = _build(workload, torch.device("meta"), workload.identity, 0).model
-    _set_checkpointing(model, subject.checkpointing)
+        model = created_model(workload)
+    set_checkpointing(model, subject.checkpointing)
 
     def inputs(samples: int) -> Inputs:
         images = torch.empty(samples, 3, side, side, device=DEVICE)

@@ -1,6 +1,7 @@
 """Image models of timm: which names it has, and the session's model in the state that every trial begins from.
 
-Nothing is downloaded, weights are random. Callers: `workloads.vision`, and `registry` for what timm does not have.
+Nothing is downloaded, weights are random. Callers: `workloads.vision`, `workloads.footprint`, and `registry` for what
+timm does not have.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def cannot_checkpoint(name: str) -> str:
     """What is wrong with checkpointing a timm model of this name; empty when it can be, or when that is not known."""
     try:
         with torch.device("meta"):
-            _set_checkpointing(timm.create_model(name), True)
+            set_checkpointing(timm.create_model(name), True)
     except (AssertionError, AttributeError):
         return f"workload.checkpointing: found on, which timm {timm.__version__} does not have for {name}; expected off"
     except RuntimeError:
@@ -54,7 +55,7 @@ def restored_model(workload: VisionWorkload, context: Context) -> nn.Module:
     model: nn.Module = kept.model
     layout = torch.channels_last if workload.channels_last else torch.contiguous_format
     model.to(memory_format=layout)
-    _set_checkpointing(model, workload.checkpointing == "on")
+    set_checkpointing(model, workload.checkpointing == "on")
     model.zero_grad(set_to_none=True)
     with torch.no_grad():
         for name, tensor in model.state_dict().items():
@@ -62,23 +63,28 @@ def restored_model(workload: VisionWorkload, context: Context) -> nn.Module:
     return model.train()
 
 
-def _set_checkpointing(model: Any, wanted: bool) -> None:
+def set_checkpointing(model: Any, wanted: bool) -> None:
     """Tell a timm model; one that does not know of it recomputes nothing."""
     if wanted or hasattr(model, "set_grad_checkpointing"):
         model.set_grad_checkpointing(wanted)
 
 
-def _build(workload: VisionWorkload, device: torch.device, form: tuple[str, ...], seed: int) -> Resident:
-    """A new model with seeded weights on the device."""
-    torch.manual_seed(seed)
+def created_model(workload: VisionWorkload) -> nn.Module:
+    """A new model for the workload's images and classes; on the meta device inside `torch.device("meta")`."""
     options: dict[str, Any] = {"num_classes": workload.classes}
     try:
-        model = timm.create_model(workload.model, img_size=workload.image_size, **options)
+        model: nn.Module = timm.create_model(workload.model, img_size=workload.image_size, **options)
     except TypeError as error:
         # Convolutional models take any image size and do not know the argument.
         if "img_size" not in str(error):
             raise
         model = timm.create_model(workload.model, **options)
-    model = model.to(device)
+    return model
+
+
+def _build(workload: VisionWorkload, device: torch.device, form: tuple[str, ...], seed: int) -> Resident:
+    """A new model with seeded weights on the device."""
+    torch.manual_seed(seed)
+    model = created_model(workload).to(device)
     initial = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
     return Resident(identity=form, model=model, initial=initial)

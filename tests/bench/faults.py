@@ -4,8 +4,9 @@ Starts a head node and a second, simulated node of its own, runs one tiny sweep 
 SIGKILL to driver, rank, telemetry actor, session and the second node's raylet in turn, at random moments (`--seed`).
 Every sweep is continued by the same command until it completes. Then nothing finished may be missing, doubled or half
 there, and no process may be left; a cell whose workers happened to be killed twice in a row is given up, and counted.
-Prints one JSON object; exit code 1 if a promise was broken. `--minutes` ends it after the sweep that is running. Not a
-test: a kill costs about ten seconds.
+Prints one JSON object; exit code 1 if a promise was broken, 2 if the cluster itself ended, as Ray's nodes may do on a
+machine that is much too busy. `--minutes` ends it after the sweep that is running. Not a test: a kill costs about ten
+seconds.
 """
 
 import argparse
@@ -13,6 +14,7 @@ import json
 import random
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -42,7 +44,7 @@ def main():
     finally:
         shutil.rmtree(home, ignore_errors=True)
     print(json.dumps(found, indent=2))
-    return 1 if found["wrong"] else 0
+    return 1 if found["wrong"] else 2 * bool(found["ended_early"])
 
 
 def under_fire(head, home, options):
@@ -50,10 +52,15 @@ def under_fire(head, home, options):
     from campaign import Campaign
 
     dice, began = random.Random(options.seed), time.monotonic()  # noqa: S311 - not for secrets
-    kills, wrong, given_up, sweeps, calls = Counter(), [], [], 0, 0
+    kills, wrong, given_up, sweeps, calls, ended_early = Counter(), [], [], 0, 0, ""
     while sum(kills.values()) < options.kills and time.monotonic() - began < 60 * options.minutes:
         wanted = min(KILLS_PER_SWEEP, options.kills - sum(kills.values()))
-        campaign = Campaign(head, home, dice, wanted, tuple(options.targets)).run(f"shot-{sweeps}")
+        campaign = Campaign(head, home, dice, wanted, tuple(options.targets))
+        try:
+            campaign.run(f"shot-{sweeps}")
+        except (OSError, AssertionError, subprocess.SubprocessError) as error:
+            ended_early = f"{type(error).__name__}: {error}"
+            break
         kills, wrong, sweeps = kills + campaign.kills, wrong + campaign.wrong, sweeps + 1
         given_up, calls = given_up + campaign.given_up, calls + len(campaign.calls)
         print(f"{sweeps} sweeps, {sum(kills.values())} kills, {len(wrong)} wrong", file=sys.stderr, flush=True)
@@ -64,6 +71,7 @@ def under_fire(head, home, options):
         "total": sum(kills.values()),
         "calls": calls,
         "given_up": given_up,
+        "ended_early": ended_early,
         "wrong": wrong,
         "minutes": round((time.monotonic() - began) / 60, 1),
     }

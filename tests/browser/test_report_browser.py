@@ -5,17 +5,20 @@ from __future__ import annotations
 import re
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 from rtxscale.analysis.conclude import conclude
+from rtxscale.analysis.tables import CONFIRMED
 from rtxscale.report.charts import figures
 from rtxscale.report.page import write_report
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
 
-from report import made_dossiers, made_runs
+from report import made_dossiers, made_runs, test_report_budget, test_report_confirmed, test_report_drift
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="needs the package playwright")
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -80,9 +83,13 @@ def pages(tmp_path_factory):
     root = tmp_path_factory.mktemp("pages")
     golden = made_dossiers.golden_run(root / "golden")
     made = made_runs.h200_run(root / "made")
+    confirmed = pl.DataFrame(test_report_confirmed.ROWS, schema=CONFIRMED)
+    every = replace(
+        made.conclusions, budget=test_report_budget.budget(), confirmed=confirmed, **test_report_drift.frames()
+    )
     hostile = made_runs.h200_run(root / "hostile", visits=1, hostile=HOSTILE)
     runs = {
-        "made": (made.run, made.conclusions),
+        "made": (made.run, every),
         "measured": (golden, conclude(golden)),
         "hostile": (hostile.run, hostile.conclusions),
     }

@@ -1,15 +1,19 @@
 """Every workload keeps the protocol's promises; one process, one worker of a Gloo group."""
 
+import json
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import get_args
 
+import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
 from pydantic import TypeAdapter
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 
+from rtxscale.models.shapes import SIZES
 from rtxscale.nccl.attest import Verdict
 from rtxscale.spec.workload import CollectivesProbe, CollectivesWorkload, VisionWorkload, Workload
 from rtxscale.workloads.collectives import Request, time_collectives
@@ -40,14 +44,20 @@ WORKLOADS = {
     "language zero3": {"kind": "language", **TINY, "parallel": "zero3"},
     "language lora": {"kind": "language", **TINY, "tuning": "lora", "precision": "bf16"},
     "language lora fp16": {"kind": "language", **TINY, "tuning": "lora", "precision": "fp16"},
+    "language scheduled": {"kind": "language", **TINY, "schedule": "cosine", "schedule_warmup_steps": 2},
+    "language own": {"kind": "language", **TINY, "size": "125m", "path": "model"},
+    "language fp8": {"kind": "language", **TINY, "precision": "fp8"},
+    "language fp8 fsdp": {"kind": "language", **TINY, "precision": "fp8", "parallel": "fsdp"},
     "language all": {"kind": "language", **TINY, "accumulation": 2, "checkpointing": "on", "attention": "flash"},
     "diffusion": {"kind": "diffusion", **LATENTS},
     "diffusion bf16": {"kind": "diffusion", **LATENTS, "precision": "bf16", "checkpointing": "on"},
     "diffusion fsdp": {"kind": "diffusion", **LATENTS, "parallel": "fsdp"},
     "diffusion fp16": {"kind": "diffusion", **LATENTS, "precision": "fp16", "channels_last": False},
+    "diffusion latents": {"kind": "diffusion", **LATENTS, "data": "latents", "data_path": "l", "loader_workers": 0},
     "script": {"kind": "script", **OWN, "entry": "tiny_entry:build"},
     "script loop": {"kind": "script", **OWN, "path": "tiny_loop.py"},
     "collectives": {"kind": "collectives", "sizes_mib": [0.01], "operations": ["all_reduce"]},
+    "collectives buckets": {"kind": "collectives", "buckets_of": "test_resnet"},
 }
 
 
@@ -55,9 +65,41 @@ WORK = {"language all": 64, "vision accumulated": 4}
 """Tokens or images per step where they are not those of one batch: 32 tokens, two images of the others."""
 
 
+@pytest.fixture(scope="module")
+def beside(tmp_path_factory):
+    """The directory of a sweep file with scripts, latents and a model in it."""
+    place = tmp_path_factory.mktemp("sweep")
+    (place / "scripts").symlink_to(Path(__file__).parent / "scripts")
+    (place / "l").mkdir()
+    for name, shape in {"latents": (4, 4, 4), "prompt_embeds": (8, 32), "pooled_prompt_embeds": (32,)}.items():
+        np.save(place / "l" / f"{name}.npy", np.random.default_rng(1).standard_normal((20, *shape)).astype(np.float16))
+    (place / "model").mkdir()
+    shape = SIZES["tiny"]
+    config = {
+        "model_type": "qwen2",
+        "vocab_size": shape.vocab,
+        "hidden_size": shape.hidden,
+        "intermediate_size": shape.ffn,
+        "num_hidden_layers": shape.layers,
+        "num_attention_heads": shape.heads,
+        "num_key_value_heads": shape.kv_heads,
+        "tie_word_embeddings": True,
+    }
+    (place / "model" / "config.json").write_text(json.dumps(config))
+    return place
+
+
 @pytest.fixture(autouse=True)
-def scripts_beside_this_file(monkeypatch):
-    monkeypatch.setenv(DIRECTORY_VARIABLE, str(Path(__file__).parent))
+def files_beside_the_sweep(monkeypatch, beside):
+    monkeypatch.setenv(DIRECTORY_VARIABLE, str(beside))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +133,15 @@ def test_every_kind_of_the_spec_is_implemented():
     assert kinds == {*IMPLEMENTATIONS, "simulated"}  # which no rank runs
 
 
-@pytest.mark.parametrize("name", WORKLOADS)
+FP8 = pytest.mark.skipif(find_spec("torchao") is None, reason="needs torchao: pip install 'rtxscale[fp8]'")
+
+
+def named(names):
+    """Names of workloads, those in FP8 skipped where its library is missing."""
+    return [pytest.param(name, marks=FP8) if "fp8" in name else name for name in names]
+
+
+@pytest.mark.parametrize("name", named(WORKLOADS))
 def test_it_steps_tells_its_loss_and_can_be_closed_twice(name, group):
     running = prepared(WORKLOADS[name], group)
     waits = [running.step() for _ in range(3)]
@@ -107,7 +157,7 @@ def test_it_steps_tells_its_loss_and_can_be_closed_twice(name, group):
     running.close()
 
 
-@pytest.mark.parametrize("name", [name for name in WORKLOADS if not name.startswith(("collectives", "diffusion"))])
+@pytest.mark.parametrize("name", named(one for one in WORKLOADS if not one.startswith(("collectives", "diffusion"))))
 def test_it_trains(name):
     running = prepared(WORKLOADS[name])
     running.step()
@@ -150,7 +200,9 @@ def test_every_trial_starts_from_the_same_state_without_building_anew():
     third.close()
 
 
-@pytest.mark.parametrize("name", ["vision fp32", "language", "language all", "diffusion"])
+@pytest.mark.parametrize(
+    "name", ["vision fp32", "language", "language all", "language own", "diffusion", "diffusion latents"]
+)
 def test_steps_apart_reduce_no_gradient_and_the_ranks_are_equal_afterwards(name, group):
     running = prepared(WORKLOADS[name], group)
     running.step()
@@ -179,7 +231,7 @@ def test_a_single_worker_has_nobody_to_step_apart_from(name):
     running.close()
 
 
-@pytest.mark.parametrize("name", ["language fsdp", "collectives"])
+@pytest.mark.parametrize("name", ["language fsdp", "collectives", "collectives buckets"])
 def test_what_cannot_compute_without_the_others_cannot_step_apart(name, group):
     running = prepared(WORKLOADS[name], group)
     assert running.apart() is None

@@ -202,8 +202,9 @@ def test_the_model_is_within_a_tenth_of_the_measured_peak_for_a_dozen_cells(peak
     assert not far
 
 
-def test_the_model_orders_the_cells_as_they_are(peaks):
+@pytest.mark.parametrize("kind", ["vision", "diffusion", "language"])
+def test_the_model_orders_the_cells_as_they_are(peaks, kind):
     """A model that says the same of every cell would be within a tenth of a few by chance."""
-    measured = sorted(peaks, key=lambda name: peaks[name][0])
-    told = sorted(peaks, key=lambda name: peaks[name][1])
-    assert max(abs(measured.index(name) - told.index(name)) for name in peaks) <= 2
+    names = [name for name in peaks if CELLS[name]["kind"] == kind]
+    measured, told = (sorted(names, key=lambda name: peaks[name][place]) for place in (0, 1))
+    assert max(abs(measured.index(name) - told.index(name)) for name in names) <= 3

@@ -75,6 +75,7 @@ def head(home) -> Iterator[Head]:
 def running_head(home, ports=None):
     """A head node; with the ports of one that has ended, it is the same one started anew."""
     variables = clean_environment(home) | {"RAY_TMPDIR": str(home), "RAY_metrics_report_interval_ms": "1000"}
+    variables["RAY_agent_register_timeout_ms"] = "300000"  # on a busy machine Ray ends a node whose agent is slow
     variables["SPT_NOENV"] = "1"  # Ray writes titles over the environment otherwise, and HOME may be in the way
     subprocess.run(["ray", "get-auth-token", "--generate"], env=variables, check=True, capture_output=True)
     variables["RAY_AUTH_MODE"] = "token"
@@ -103,10 +104,12 @@ def another_node(head, cpus=1):
     finally:
         below = descendants(process.pid)
         process.terminate()
-        process.wait(START_S)
-        for pid in below:
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(30)
+        for pid in (*below, process.pid):
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
+        process.wait(START_S)
         wait_for(lambda: alive_nodes(head) == 1, START_S, "the end of the second node")
 
 

@@ -31,11 +31,12 @@ def test_the_models_are_within_a_tenth_of_what_was_measured():
 
 
 def test_eager_predictions_are_lower_figures():
-    above = {name: round(ratio, 3) for name, ratio in ratios().items() if ratio > 1 and name not in FAR}
+    eager = [row["name"] for row in MEASURED["cells"] if "compile" not in row["fields"]]
+    above = {name: round(ratios()[name], 3) for name in eager if ratios()[name] > 1 and name not in FAR}
     assert not above
 
 
-@pytest.mark.parametrize("kind", ["vision", "diffusion"])
+@pytest.mark.parametrize("kind", ["vision", "diffusion", "language"])
 def test_the_models_order_the_cells_of_a_kind_as_they_are(kind):
     """A model that says the same of every cell would be within a tenth of a few by chance."""
     rows = {row["name"]: row for row in MEASURED["cells"] if row["fields"]["kind"] == kind}

@@ -2,15 +2,8 @@ from dataclasses import replace
 
 import pytest
 
-from rtxscale.models.memory import (
-    GIB,
-    DecoderTraining,
-    activations,
-    attention_activations,
-    block_activations,
-    memory_of,
-    weight_copies,
-)
+from rtxscale.models.activations import activations, attention_activations, block_activations
+from rtxscale.models.memory import GIB, DecoderTraining, memory_of, weight_copies
 from rtxscale.models.shapes import SIZES, Adapter
 from rtxscale.models.training import smallest_world
 
@@ -77,6 +70,18 @@ def test_the_rest_keeps_little_more_than_logits_and_norm(precision):
 def test_a_checkpointed_block_keeps_its_input():
     one, two = (replace(TINY, shape=replace(TINY.shape, layers=layers), checkpointing=True) for layers in (1, 2))
     assert activations(two) - activations(one) == kept_by_autograd(two) - kept_by_autograd(one)
+
+
+def test_checkpointed_blocks_hold_no_copies_of_weights_between_the_passes():
+    training = DecoderTraining(shape=SIZES["1b"], context=2048, sequences=4)
+    kept, recomputing = memory_of(training), memory_of(replace(training, checkpointing=True))
+    assert (kept.copies_kept, kept.recomputed) == (kept.copies, 0)
+    assert recomputing.copies == kept.copies
+    assert recomputing.copies_kept == 2 * 32_000 * 2048, "the output embedding's"
+    assert recomputing.recomputed == block_activations(training) + 2 * SIZES["1b"].block_matrices
+    # The loss is computed while autocast still holds its copies: logits in both precisions, and their log-softmax.
+    states = recomputing.weights + recomputing.optimizer
+    assert recomputing.at_loss == states + recomputing.activations + recomputing.copies + 10 * 8192 * 32_000
 
 
 def test_states_are_sixteen_bytes_a_parameter():

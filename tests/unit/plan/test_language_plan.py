@@ -193,3 +193,34 @@ def test_the_spec_names_the_sizes_that_have_a_shape():
     from rtxscale.spec.workload import DecoderSize
 
     assert get_args(DecoderSize) == tuple(SIZES)
+
+
+OWN = {"kind": "language", "path": "my-model", "context": 64, "batch_per_gpu": 2}
+
+
+def test_a_model_of_ones_own_has_no_named_size_and_its_memory_is_not_judged():
+    made = plan({"gpus": [1, 2]}, machine(gpus=2), workload=OWN)
+    assert {cell.workload.size for cell in cells(made)} == {"125m"}, "nobody's: the default, whatever was left there"
+    assert {session.key.workload for session in made.sessions} == {("language", "my-model")}
+    (cell,) = {cell for cell in cells(made) if cell.gpus == 1}
+    assert cell.workload.label == "language/my-model"
+    assert training_of(cell.workload, 1) is None
+
+
+@pytest.mark.parametrize(
+    ("fields", "capability", "said"),
+    [
+        ({}, (8, 0), None),
+        ({}, None, None),
+        ({}, (7, 5), "needs a compute capability >= 8.0: the GPU has 7.5; use efficient"),
+        ({"precision": "fp32"}, (12, 0), "needs precision fp16 or bf16; fp32 has efficient and math"),
+    ],
+)
+def test_the_flash_attn_package_has_kernels_for_some_cards(fields, capability, said, monkeypatch):
+    monkeypatch.setattr("rtxscale.plan.site._lowest_capability", lambda inventory: capability)
+    asked = {"attention": "flash_attention_2", **fields}
+    if said is None:
+        assert cells(plan({"gpus": [1]}, assumed_inventory("1x RTX 5090"), workload=TINY | asked))
+    else:
+        assert said in only_reason({"gpus": [1]}, assumed_inventory("1x RTX 5090"), **asked)
+    assert "flash_attention_2 does not exist on CPU" in only_reason({"gpus": [1]}, machine(), **asked)

@@ -11,6 +11,21 @@ from rtxscale.spec.load import load_sweep
 SWEEPS = sorted((Path(__file__).parents[3] / "sweeps").glob("*.yaml"))
 
 
+TEMPLATES = [path for path in SWEEPS if path.name.startswith("playbook-")]
+
+
+def test_the_playbooks_templates_share_all_settings_and_fit_the_smallest_card():
+    swept = {path.stem: load_sweep(path).sweep for path in TEMPLATES}
+    assert {sweep.workload.kind for sweep in swept.values()} == {"language", "vision", "diffusion"}
+    shared = [sweep.model_dump(exclude={"name", "question", "workload", "axes", "exclude"}) for sweep in swept.values()]
+    assert shared[0] == shared[1] == shared[2]
+    assert {sweep.axes["gpus"] for sweep in swept.values()} == {(1, 2, 4)}
+    for sweep in swept.values():
+        made = make_plan(sweep, assumed_inventory("4x RTX 5080"))
+        counts = {planned.trial.cell.gpus for planned in made.trials}
+        assert counts == ({4} if sweep.workload.kind == "diffusion" else {1, 2, 4}), "its states are in four shards"
+
+
 @pytest.mark.parametrize("path", SWEEPS, ids=lambda path: path.name)
 def test_every_sweep_plans(path):
     loaded = load_sweep(path)

@@ -38,10 +38,18 @@ def test_cpu_ranks_see_no_gpu():
     assert rank_environment(Cell.model_validate({"workload": WORKLOAD}), "cpu") == {"CUDA_VISIBLE_DEVICES": ""}
 
 
-def test_only_a_script_is_told_where_its_sweep_lies():
-    script = Cell.model_validate({"workload": {"kind": "script", "entry": "train:build"}})
+NAMING_FILES = (
+    {"kind": "script", "entry": "train:build"},
+    {"kind": "language", "path": "my-model"},
+    {"kind": "diffusion", "data": "latents", "data_path": "latents"},
+)
+
+
+def test_only_a_workload_that_names_files_is_told_where_its_sweep_lies():
     for device in ("cpu", "cuda"):
-        assert rank_environment(script, device, "/sweeps")["RTXSCALE_DIRECTORY"] == "/sweeps"
+        for workload in NAMING_FILES:
+            cell = Cell.model_validate({"workload": workload})
+            assert rank_environment(cell, device, "/sweeps")["RTXSCALE_DIRECTORY"] == "/sweeps"
         usual = rank_environment(Cell.model_validate({"workload": WORKLOAD}), device, "/sweeps")
         assert "RTXSCALE_DIRECTORY" not in usual
 

@@ -7,7 +7,7 @@ import pytest
 
 from rtxscale.report import dossier_data
 from rtxscale.report.dossier_facts import NOT_APPLICABLE, documented
-from rtxscale.report.dossier_workload import optimizer, schedule
+from rtxscale.report.dossier_workload import model_code, optimizer, schedule
 from rtxscale.results.schema import table
 from rtxscale.spec.cell import Cell
 from rtxscale.workloads import datasets
@@ -61,6 +61,13 @@ def test_the_schedule_is_told_as_seen_else_as_asked_for():
     tuned = facts(kind="language", learning_rate=0.002)
     assert optimizer(tuned).value == "AdamW, betas 0.9 and 0.95, weight decay 0.1, learning rate 0.002"
     assert schedule(tuned).value == "constant learning rate"
+
+
+def test_a_model_of_ones_own_is_told_with_its_weights():
+    one = facts(kind="language", path="m")
+    one.kinds, one.environment = frozenset({"language"}), pl.from_arrow(table("environment", []))
+    one.attestation = seen("workload.model", "llama, config.json SHA-256 ab; random weights")
+    assert model_code(one).value == "own models: llama, config.json SHA-256 ab; random weights (1 honoured)"
 
 
 def test_augmentations_of_latents_are_what_was_said_beside_them():

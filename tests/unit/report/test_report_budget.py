@@ -58,10 +58,35 @@ def test_each_part_begins_where_the_one_before_it_ends():
     assert [bar["start"] for bar in bars[1:4]] == pytest.approx([bar["end"] for bar in bars[:3]])
     assert bars[3]["end"] == pytest.approx(bars[4]["end"]), "the parts lead to the measured step"
     assert (bars[0]["start"], bars[4]["start"]) == (0.0, 0.0)
+    assert [(bar["label"], bar["side"]) for bar in bars] == [
+        ("55.7 ms", "on"),
+        ("0.40 ms (0.7 %)", "left"),
+        ("-0.10 ms (-0.2 %)", "left"),
+        ("2.2 ms (3.8 %)", "left"),
+        ("58.2 ms", "on"),
+    ]
+
     assert [bar["kind"] for bar in bars] == ["whole step", "lost", "won back", "lost", "whole step"]
     assert bars[3]["low"] - bars[3]["start"] == pytest.approx(2.0)
     assert bars[2]["low"] is None
     assert "2 GPUs" in figure.title
+
+
+def test_the_text_of_a_short_bar_stands_where_the_chart_is_empty():
+    parts = {"ideal step": 0.010, "compute": 0.005, "synchronisation": 0.035, "measured step": 0.050}
+    rows = [
+        {"curve": "weak", "gpus": 2, "cell_id": "c", "label": "gpus 2, defaults", "is_default": True, "part": part}
+        | {"seconds_per_step": value, "low": None, "high": None, "share": value / 0.05, "note": ""}
+        for part, value in parts.items()
+    ]
+    (figure,) = budget_figures(pl.DataFrame(rows, schema=BUDGET), "GPUs")
+    told = {bar["part"]: (bar["side"], bar["at"]) for bar in figure.datasets["parts"]}
+    assert told == {
+        "ideal step": ("right", 10.0),
+        "compute": ("right", 15.0),
+        "synchronisation": ("left", 15.0),
+        "measured step": ("on", 0.0),
+    }
 
 
 def test_it_is_drawn_and_strict():

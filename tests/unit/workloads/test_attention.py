@@ -1,9 +1,15 @@
+from importlib import metadata
+
 import pytest
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
+from rtxscale.models.shapes import SIZES
 from rtxscale.nccl.attest import Verdict
+from rtxscale.spec.workload import LanguageWorkload
 from rtxscale.workloads.attention import attention_kernel, attest_attention, kernels_in, repeated_heads
+from rtxscale.workloads.decoder import build_decoder, set_attention
+from rtxscale.workloads.registry import complaints
 
 
 def loss_with(kernel):
@@ -49,3 +55,36 @@ def test_repeated_heads_are_grouped_heads():
     grouped = scaled_dot_product_attention(query, key, value, is_causal=True, enable_gqa=True, scale=0.25)
     assert weights is None
     torch.testing.assert_close(output, grouped.transpose(1, 2))
+
+
+def test_the_flash_attn_package_is_seen_in_the_graph():
+    class FlashAttnFunc(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, query):
+            return query * 2
+
+        @staticmethod
+        def backward(ctx, gradient):
+            return gradient * 2
+
+    loss = FlashAttnFunc.apply(torch.ones(2, requires_grad=True)).sum()
+    assert kernels_in(loss) == ("flash_attention_2",)
+    with attention_kernel("flash_attention_2"):
+        assert kernels_in(loss_with("flash")) == ("flash",), "PyTorch's own kernels are left alone"
+
+
+def test_without_the_flash_attn_package_the_plan_says_what_to_use_instead(monkeypatch):
+    asked = LanguageWorkload.model_validate({"kind": "language", "size": "tiny", "attention": "flash_attention_2"})
+    (said,) = complaints([asked])
+    assert said.startswith(
+        "workload.attention: found flash_attention_2 without flash-attn, which needs flash-attn >= 2.3"
+    )
+    assert "or use attention flash" in said
+    monkeypatch.setattr(metadata, "version", lambda name: "2.8.3")
+    assert complaints([asked]) == []
+
+
+def test_transformers_is_told_of_the_package_by_its_own_name():
+    model = build_decoder(SIZES["tiny"])
+    set_attention(model, "flash_attention_2")
+    assert model.config._attn_implementation == "flash_attention_2"

@@ -1,4 +1,4 @@
-"""Buckets of a model in the sweep file: what goes with them, and what the plan makes of them."""
+"""Fields of a workload that need or exclude each other: buckets of a model, and a model of one's own."""
 
 import pytest
 
@@ -50,3 +50,33 @@ def test_an_axis_of_models_is_a_replay_too():
     assert {planned.trial.cell.workload.buckets_of for planned in made.trials} == {"1b", "resnet50"}
     with pytest.raises(SpecError, match="precision together with buckets_of"):
         parse_sweep(axis + "  workload.precision: [fp32, bf16]\n", "s")
+
+
+OWN = """\
+name: own
+question: How fast?
+study: weak
+workload: {kind: language, path: my-model, batch_per_gpu: 1}
+axes:
+  gpus: [1, 2]
+"""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        OWN.replace("path: my-model", "path: my-model, size: 1b"),
+        OWN + "  workload.size: [1b, 7b]\n",
+        OWN.replace("path: my-model", "size: 1b") + "  workload.path: [a, b]\n",
+    ],
+)
+def test_a_model_is_named_or_ones_own(text):
+    assert parse_sweep(OWN, "s").workload.path == "my-model"
+    with pytest.raises(SpecError, match="size together with path"):
+        parse_sweep(text, "s")
+
+
+@pytest.mark.parametrize("path", ["/models/mine", "~/mine"])
+def test_a_model_is_found_beside_the_sweep_on_every_machine(path):
+    with pytest.raises(SpecError, match=r"workload\.path"):
+        parse_sweep(OWN.replace("my-model", path), "s")
