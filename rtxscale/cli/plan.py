@@ -17,6 +17,7 @@ import typer
 if TYPE_CHECKING:
     from rtxscale.devices.inventory import Inventory
     from rtxscale.plan.model import Placement, Plan
+    from rtxscale.spec.workload import Workload
 
 WIDTH = 80
 SESSIONS_SHOWN = 16
@@ -46,32 +47,41 @@ def plan(
     loaded = load_sweep(sweep)
     inventory = _inventory_here() if assume is None else assumed_inventory(assume)
     made = make_plan(loaded.sweep, inventory)
-    if assume is None:
-        _look_at_data(made, sweep.absolute().parent)
+    _look_at_workloads(made, sweep.absolute().parent if assume is None else None)
     if as_json:
         typer.echo(json.dumps(plan_json(made, made.pool), indent=2))
     else:
         typer.echo(printable("\n".join(plan_lines(made, made.pool))))
 
 
-def _look_at_data(made: Plan, directory: Path) -> None:
-    """Refuse data and models that cannot be trained on; another machine's are not looked at.
+def _look_at_workloads(made: Plan, directory: Path | None) -> None:
+    """Refuse data and models that cannot be trained on; of another machine (no `directory`) only names are looked at.
 
     Raises:
         BadInput: with everything that is wrong.
     """
+    from rtxscale.cli.looked_up import unknown_names, untrainable
     from rtxscale.errors import BadInput
+
+    used = list({id(planned.trial.cell.workload): planned.trial.cell.workload for planned in made.trials}.values())
+    wrong = dict.fromkeys(unknown_names(used))
+    if directory is not None:
+        seen = dict.fromkeys(_seen_in_files(used, directory))
+        wrong |= seen or dict.fromkeys(untrainable(used, directory))
+    if wrong:
+        raise BadInput("; ".join(wrong))
+
+
+def _seen_in_files(workloads: list[Workload], directory: Path) -> Iterator[str]:
+    """What names, sizes and headers of files say against training on them."""
     from rtxscale.spec.workload import names_files
 
-    used = {id(planned.trial.cell.workload): planned.trial.cell.workload for planned in made.trials}
-    given = [one for one in used.values() if getattr(one, "data", "resident") != "resident" or names_files(one)]
+    given = [one for one in workloads if getattr(one, "data", "resident") != "resident" or names_files(one)]
     if not given:
         return
     from rtxscale.workloads.inputs import complaint
 
-    wrong = dict.fromkeys(complaint(workload, directory) for workload in given)
-    if found := [text for text in wrong if text]:
-        raise BadInput("; ".join(found))
+    yield from filter(None, (complaint(workload, directory) for workload in given))
 
 
 def _inventory_here() -> Inventory:

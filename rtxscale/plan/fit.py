@@ -15,6 +15,7 @@ from rtxscale.errors import BadInput
 from rtxscale.models.counted import Catalogue, shipped
 from rtxscale.models.footprint import Subject
 from rtxscale.models.memory import GIB
+from rtxscale.models.training import Training
 from rtxscale.plan.assume import assumed_inventory
 from rtxscale.plan.feasibility import MARGIN, MIB, USABLE, advice, largest_batch, subject_of, training_of
 from rtxscale.plan.resolve import resolve_cells
@@ -108,9 +109,8 @@ def _fit(cell: Cell, memory_mib: int, settings: dict[str, Any], catalogue: Catal
     if training is None:
         note = _why_not(cell, catalogue)
         return Fit(gpus=cell.gpus, settings=settings, needs_gib=None, verdict=UNKNOWN, largest_batch=None, note=note)
-    needs, exact = training.peak, training.least == training.peak
-    verdict = FITS if needs <= USABLE * has else TIGHT if training.least <= MARGIN * has else TOO_LARGE
-    notes = [advice(training, has)] * (verdict == TOO_LARGE) + [COMPILED] * (not exact)
+    needs, verdict = training.peak, _verdict(training, has)
+    notes = [advice(training, has)] * (verdict == TOO_LARGE) + [COMPILED] * (training.least < needs)
     return Fit(
         gpus=cell.gpus,
         settings=settings,
@@ -119,6 +119,15 @@ def _fit(cell: Cell, memory_mib: int, settings: dict[str, Any], catalogue: Catal
         largest_batch=largest_batch(training, USABLE * has, LARGEST_BATCH),
         note="; ".join(notes),
     )
+
+
+def _verdict(training: Training, has: float) -> str:
+    """What to make of a peak; one that a compiler may lower says nothing where it is too large."""
+    if training.peak <= USABLE * has:
+        return FITS
+    if training.peak <= MARGIN * has:
+        return TIGHT
+    return TOO_LARGE if training.least > MARGIN * has else UNKNOWN
 
 
 def _why_not(cell: Cell, catalogue: Catalogue) -> str:

@@ -71,3 +71,15 @@ def _of_files(workload: Declared, base: Path) -> str:
     """What is wrong with the files of a workload: first what their headers say, then what libraries do."""
     found = inputs.complaint(workload, base)
     return found or (local_decoder.complaint(workload, base) if isinstance(workload, LanguageWorkload) else "")
+
+
+def main() -> int:
+    """Read workloads and a sweep file's directory as JSON from standard input; print the complaints as a JSON list."""
+    asked = json.load(sys.stdin)
+    workloads = [TypeAdapter(Declared).validate_json(json.dumps(fields)) for fields in asked["workloads"]]
+    print(json.dumps(complaints(workloads, asked["directory"])))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
