@@ -1,14 +1,18 @@
 """Which implementation runs which `workload.kind`.
 
-Callers: `rank.trial`, and `run.host` for what only libraries and files know, such as model names. A kind that the spec
-knows must have a line here, as a test sees to; all but `simulated`, which no rank runs (`run.simulated_session`).
+Callers: `rank.trial`, and `run.host` and `cli.looked_up` for what only libraries and files know, such as names. A kind
+that the spec knows must have a line here, as a test sees to; all but `simulated`, which no rank runs
+(`run.simulated_session`).
 """
 
 from __future__ import annotations
 
+import json
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 
+from rtxscale.spec.cell import Cell
 from rtxscale.spec.script import ScriptWorkload
 from rtxscale.spec.workload import CollectivesWorkload, DiffusionWorkload, LanguageWorkload, VisionWorkload
 from rtxscale.spec.workload import Workload as Declared
@@ -76,7 +80,7 @@ def _of_files(workload: Declared, base: Path) -> str:
 def main() -> int:
     """Read workloads and a sweep file's directory as JSON from standard input; print the complaints as a JSON list."""
     asked = json.load(sys.stdin)
-    workloads = [TypeAdapter(Declared).validate_json(json.dumps(fields)) for fields in asked["workloads"]]
+    workloads = [Cell.model_validate_json(json.dumps({"workload": one})).workload for one in asked["workloads"]]
     print(json.dumps(complaints(workloads, asked["directory"])))
     return 0
 
