@@ -99,10 +99,11 @@ def test_an_unknown_machine_is_bad_input(path):
 
 def test_what_a_terminal_would_obey_is_shown_as_text(path):
     nasty = SWEEP.replace("Which of", r'"a\x1b[31mred\x07\0\u202E ')
-    path.write_text(nasty.replace("columns?", 'columns?"').replace("batch_per_gpu", r'model: "m\x1bn", batch_per_gpu'))
+    own = nasty.replace("kind: vision", r'kind: language, path: "m\x1bn"')
+    path.write_text(own.replace("columns?", 'columns?"'))
     output = run(path, "--assume", "2x RTX 5090").output
     assert r"a\x1b[31mred\x07\x00\u202e" in output
-    assert r"vision/m\x1bn" in output
+    assert r"language/m\x1bn" in output
     assert output.replace("\n", "").isprintable()
     assert max(map(len, output.splitlines())) <= 80
 

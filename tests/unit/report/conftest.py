@@ -2,9 +2,10 @@ from __future__ import annotations
 
 import pytest
 
+from rtxscale.analysis.conclude import conclude
 from rtxscale.results.private_names import Names
 
-from . import made_runs
+from . import made_dossiers, made_runs
 
 
 @pytest.fixture(scope="package", autouse=True)
@@ -13,6 +14,13 @@ def nobody_here():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("rtxscale.results.redacted.names_here", Names)
         yield
+
+
+@pytest.fixture(scope="session")
+def golden(tmp_path_factory):
+    """The run measured on two H200s and its conclusions; not to be written to."""
+    run = made_dossiers.golden_run(tmp_path_factory.mktemp("golden"))
+    return run, conclude(run)
 
 
 @pytest.fixture(scope="session")

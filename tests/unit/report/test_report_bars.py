@@ -8,7 +8,6 @@ import polars as pl
 import pytest
 import vl_convert
 
-from rtxscale.analysis.conclude import conclude
 from rtxscale.analysis.tables import BUDGET, COST
 from rtxscale.report.budget_chart import budget_figures
 from rtxscale.report.charts import figures
@@ -18,16 +17,9 @@ from rtxscale.report.export import picture_spec
 from rtxscale.report.scaling_charts import Expectation, scaling_figures
 from rtxscale.report.scripts import vega_lite_version
 
-from . import made_dossiers
 from .test_report_confirmed import ROWS as CONFIRMED_ROWS
 
 SILENT = "No bar: too few visits for an interval."
-
-
-@pytest.fixture(scope="module")
-def golden(tmp_path_factory):
-    run = made_dossiers.golden_run(tmp_path_factory.mktemp("golden"))
-    return run, conclude(run)
 
 
 def bars(figure):

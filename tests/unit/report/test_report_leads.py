@@ -5,22 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import polars as pl
-import pytest
 
-from rtxscale.analysis.conclude import conclude
 from rtxscale.report.meaning_tables import sanity_words
 from rtxscale.report.page import with_code
 from rtxscale.report.tables import Table, scaling_words
 from rtxscale.report.unknowns import not_measured, unknown_table
 from rtxscale.spec.declare import Declaration
-
-from . import made_dossiers
-
-
-@pytest.fixture(scope="module")
-def golden(tmp_path_factory):
-    run = made_dossiers.golden_run(tmp_path_factory.mktemp("golden"))
-    return run, conclude(run)
 
 
 def test_what_could_have_been_measured_is_said_with_the_way_to_it(golden, empty):

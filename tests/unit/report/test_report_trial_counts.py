@@ -43,12 +43,6 @@ UNSEEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202
 NASTY = "a\x1b[31mred\x07\x00\u202eevil\u2066x\x85y"
 
 
-@pytest.fixture(scope="module")
-def golden(tmp_path_factory):
-    run = made_dossiers.golden_run(tmp_path_factory.mktemp("golden"))
-    return run, conclude(run)
-
-
 def printed(conclusions, counts):
     stream = io.StringIO()
     show_conclusions(conclusions, stream=stream, counts=counts)
