@@ -127,7 +127,7 @@ class LanguageWorkload(Learning, Loading):
     @property
     def identity(self) -> tuple[str, ...]:
         """What a session cannot swap while warm: the model itself."""
-        return (self.kind, self.path or self.size)
+        return (self.kind, "path", self.path) if self.path else (self.kind, self.size)
 
     @property
     def label(self) -> str:

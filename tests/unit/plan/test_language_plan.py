@@ -201,7 +201,7 @@ OWN = {"kind": "language", "path": "my-model", "context": 64, "batch_per_gpu": 2
 def test_a_model_of_ones_own_has_no_named_size_and_its_memory_is_not_judged():
     made = plan({"gpus": [1, 2]}, machine(gpus=2), workload=OWN)
     assert {cell.workload.size for cell in cells(made)} == {"125m"}, "nobody's: the default, whatever was left there"
-    assert {session.key.workload for session in made.sessions} == {("language", "my-model")}
+    assert {session.key.workload for session in made.sessions} == {("language", "path", "my-model")}
     (cell,) = {cell for cell in cells(made) if cell.gpus == 1}
     assert cell.workload.label == "language/my-model"
     assert training_of(cell.workload, 1) is None
