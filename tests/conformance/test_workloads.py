@@ -1,4 +1,4 @@
-"""Every workload keeps the protocol's promises; one process, one worker of a Gloo group."""
+"""Every workload keeps the protocol's promises, on CPU and on a GPU where there is one; one worker of a group."""
 
 import json
 from dataclasses import replace
@@ -44,11 +44,19 @@ WORKLOADS = {
     "language zero3": {"kind": "language", **TINY, "parallel": "zero3"},
     "language lora": {"kind": "language", **TINY, "tuning": "lora", "precision": "bf16"},
     "language lora fp16": {"kind": "language", **TINY, "tuning": "lora", "precision": "fp16"},
+    "language qlora": {"kind": "language", **TINY, "tuning": "qlora", "precision": "bf16"},
     "language scheduled": {"kind": "language", **TINY, "schedule": "cosine", "schedule_warmup_steps": 2},
     "language own": {"kind": "language", **TINY, "size": "125m", "path": "model"},
     "language fp8": {"kind": "language", **TINY, "precision": "fp8"},
     "language fp8 fsdp": {"kind": "language", **TINY, "precision": "fp8", "parallel": "fsdp"},
-    "language all": {"kind": "language", **TINY, "accumulation": 2, "checkpointing": "on", "attention": "flash"},
+    "language all": {
+        "kind": "language",
+        **TINY,
+        "precision": "bf16",
+        "accumulation": 2,
+        "checkpointing": "on",
+        "attention": "flash",
+    },
     "diffusion": {"kind": "diffusion", **LATENTS},
     "diffusion bf16": {"kind": "diffusion", **LATENTS, "precision": "bf16", "checkpointing": "on"},
     "diffusion fsdp": {"kind": "diffusion", **LATENTS, "parallel": "fsdp"},
@@ -102,29 +110,45 @@ def one_thread():
     torch.set_num_threads(threads)
 
 
+@pytest.fixture(scope="module", params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def device(request):
+    if request.param == "cuda" and not torch.cuda.is_available():
+        pytest.skip("needs an NVIDIA GPU, found none")
+    return torch.device(request.param)
+
+
 @pytest.fixture(scope="module")
-def group(tmp_path_factory):
+def group(tmp_path_factory, device):
+    backend = "gloo" if device.type == "cpu" else "nccl"
     store = dist.FileStore(str(tmp_path_factory.mktemp("store") / "store"), 1)
-    dist.init_process_group("gloo", store=store, rank=0, world_size=1)
-    yield dist.new_group(backend="gloo")
+    dist.init_process_group(backend, store=store, rank=0, world_size=1)
+    yield dist.new_group(backend=backend)
     dist.destroy_process_group()
 
 
-def context(fields, group=None, kept=None):
-    return Context(
-        workload=TypeAdapter(Workload).validate_python(fields),
-        bucket_mib=None,
-        device=torch.device("cpu"),
-        rank=0,
-        world=1,
-        group=group,
-        exchange=lambda value: [value],
-        kept={} if kept is None else kept,
-    )
+@pytest.fixture
+def context(device):
+    def make(fields, group=None, kept=None):
+        return Context(
+            workload=TypeAdapter(Workload).validate_python(fields),
+            bucket_mib=None,
+            device=device,
+            rank=0,
+            world=1,
+            group=group,
+            exchange=lambda value: [value],
+            kept={} if kept is None else kept,
+        )
+
+    return make
 
 
-def prepared(fields, group=None, kept=None):
-    return IMPLEMENTATIONS[fields["kind"]].prepare(context(fields, group, kept))
+@pytest.fixture
+def prepared(context):
+    def prepare(fields, group=None, kept=None):
+        return IMPLEMENTATIONS[fields["kind"]].prepare(context(fields, group, kept))
+
+    return prepare
 
 
 def test_every_kind_of_the_spec_is_implemented():
@@ -133,16 +157,25 @@ def test_every_kind_of_the_spec_is_implemented():
     assert kinds == {*IMPLEMENTATIONS, "simulated"}  # which no rank runs
 
 
-FP8 = pytest.mark.skipif(find_spec("torchao") is None, reason="needs torchao: pip install 'rtxscale[fp8]'")
+OPTIONAL = {"fp8": ("torchao", "fp8"), "qlora": ("bitsandbytes", "finetune")}
+"""Words in names of workloads: the package that they need, and the extra that installs it."""
 
 
 def named(names):
-    """Names of workloads, those in FP8 skipped where its library is missing."""
-    return [pytest.param(name, marks=FP8) if "fp8" in name else name for name in names]
+    """Names of workloads, those skipped whose package is missing."""
+    return [pytest.param(name, marks=missing(name)) for name in names]
+
+
+def missing(name):
+    return [
+        pytest.mark.skipif(find_spec(package) is None, reason=f"needs {package}: pip install 'rtxscale[{extra}]'")
+        for word, (package, extra) in OPTIONAL.items()
+        if word in name
+    ]
 
 
 @pytest.mark.parametrize("name", named(WORKLOADS))
-def test_it_steps_tells_its_loss_and_can_be_closed_twice(name, group):
+def test_it_steps_tells_its_loss_and_can_be_closed_twice(name, group, prepared):
     running = prepared(WORKLOADS[name], group)
     waits = [running.step() for _ in range(3)]
     assert all(wait >= 0 for wait in waits)
@@ -158,7 +191,7 @@ def test_it_steps_tells_its_loss_and_can_be_closed_twice(name, group):
 
 
 @pytest.mark.parametrize("name", named(one for one in WORKLOADS if not one.startswith(("collectives", "diffusion"))))
-def test_it_trains(name):
+def test_it_trains(name, prepared):
     running = prepared(WORKLOADS[name])
     running.step()
     before = running.loss()
@@ -168,10 +201,9 @@ def test_it_trains(name):
     running.close()
 
 
-@pytest.mark.parametrize(
-    ("precision", "verdict"), [("fp32", "honoured"), ("bf16", "honoured"), ("tf32", "not applicable")]
-)
-def test_the_precision_really_used_is_attested(precision, verdict):
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "tf32"])
+def test_the_precision_really_used_is_attested(precision, prepared, device):
+    verdict = "not applicable" if (precision, device.type) == ("tf32", "cpu") else "honoured"
     running = prepared(WORKLOADS[f"vision {precision}"])
     assert running.attest()[0].verdict == Verdict.NOT_ATTESTED or precision == "tf32"
     running.step()
@@ -180,7 +212,7 @@ def test_the_precision_really_used_is_attested(precision, verdict):
     running.close()
 
 
-def test_every_trial_starts_from_the_same_state_without_building_anew():
+def test_every_trial_starts_from_the_same_state_without_building_anew(prepared):
     kept = {}
     first = prepared(WORKLOADS["vision fp32"], kept=kept)
     losses = []
@@ -203,7 +235,7 @@ def test_every_trial_starts_from_the_same_state_without_building_anew():
 @pytest.mark.parametrize(
     "name", ["vision fp32", "language", "language all", "language own", "diffusion", "diffusion latents"]
 )
-def test_steps_apart_reduce_no_gradient_and_the_ranks_are_equal_afterwards(name, group):
+def test_steps_apart_reduce_no_gradient_and_the_ranks_are_equal_afterwards(name, group, prepared):
     running = prepared(WORKLOADS[name], group)
     running.step()
     apart, reduced = running.apart(), []
@@ -225,20 +257,20 @@ def test_steps_apart_reduce_no_gradient_and_the_ranks_are_equal_afterwards(name,
 
 
 @pytest.mark.parametrize("name", ["vision fp32", "language"])
-def test_a_single_worker_has_nobody_to_step_apart_from(name):
+def test_a_single_worker_has_nobody_to_step_apart_from(name, prepared):
     running = prepared(WORKLOADS[name])
     assert running.apart() is None
     running.close()
 
 
 @pytest.mark.parametrize("name", ["language fsdp", "collectives", "collectives buckets"])
-def test_what_cannot_compute_without_the_others_cannot_step_apart(name, group):
+def test_what_cannot_compute_without_the_others_cannot_step_apart(name, group, prepared):
     running = prepared(WORKLOADS[name], group)
     assert running.apart() is None
     running.close()
 
 
-def test_another_model_takes_the_place_of_the_first():
+def test_another_model_takes_the_place_of_the_first(prepared):
     kept = {}
     prepared(WORKLOADS["vision fp32"], kept=kept).close()
     prepared(WORKLOADS["vision fp32"] | {"classes": 7}, kept=kept).close()
@@ -246,7 +278,7 @@ def test_another_model_takes_the_place_of_the_first():
     assert kept["vision"].identity[-1] == "7"
 
 
-def test_collectives_need_a_second_worker():
+def test_collectives_need_a_second_worker(prepared, context):
     with pytest.raises(ValueError, match="needs at least 2 workers"):
         prepared(WORKLOADS["collectives"])
     request = Request(operations=("all_reduce",), sizes_mib=(1.0,))
@@ -254,7 +286,7 @@ def test_collectives_need_a_second_worker():
         time_collectives(request, context(WORKLOADS["collectives"]))
 
 
-def test_every_operation_of_the_spec_can_be_timed(group):
+def test_every_operation_of_the_spec_can_be_timed(group, context):
     operations = get_args(get_args(CollectivesProbe.model_fields["operations"].annotation)[0])
     workload = CollectivesWorkload(kind="collectives", operations=operations, sizes_mib=(0.01,))
     request = Request(operations=workload.operations, sizes_mib=workload.sizes_mib)
@@ -263,7 +295,7 @@ def test_every_operation_of_the_spec_can_be_timed(group):
     assert all(timing.data_ok and timing.time_mean_s > 0 for timing in timings)
 
 
-def test_an_implementation_refuses_anothers_workload():
+def test_an_implementation_refuses_anothers_workload(context):
     stranger = context(WORKLOADS["collectives"])
     with pytest.raises(TypeError, match="found workload collectives, expected vision"):
         IMPLEMENTATIONS["vision"].prepare(stranger)
