@@ -174,7 +174,9 @@ def _sentinel_entry(sweep: Sweep, entries: list[Entry]) -> Entry:
     forced = [_forced_settings(entry.cell) for entry in entries]
     fewest = min(forced)
     closest = [entry for entry, count in zip(entries, forced, strict=True) if count == fewest]
-    places = [(path, {value: place for place, value in enumerate(sweep.axes[path])}) for path in sorted(sweep.axes)]
+    places = [
+        (path, {value: sweep.axes[path].index(value) for value in sweep.axes[path]}) for path in sorted(sweep.axes)
+    ]
     return min(closest, key=lambda entry: [place.get(entry.axes[path], len(place)) for path, place in places])
 
 

@@ -100,10 +100,15 @@ def _check_values(document: Document, path: str, values: Any, field: Field) -> N
         if value is None or not field.accepts(value):
             expected = field.expected + hint(value, mark, field.expected)
             document.report((*place, index), found_value(value, mark), expected)
-        elif _data(value) in seen:
+        elif _data(value) in seen and not _is_zipped(document, path):
             document.report((*place, index), f"{found_value(value, mark)} again", "each value of an axis once")
         else:
             seen.add(_data(value))
+
+
+def _is_zipped(document: Document, path: str) -> bool:
+    groups = document.at(("zip",))
+    return any(path in group for group in (groups if isinstance(groups, list) else []) if isinstance(group, list))
 
 
 def _check_not_fixed(document: Document, path: str) -> None:
@@ -115,7 +120,7 @@ def _check_not_fixed(document: Document, path: str) -> None:
 
 
 def check_zip(document: Document) -> None:
-    """Each group holds two or more axes of equal length; an axis is in one group only."""
+    """Each group holds two or more axes of equal length; an axis is in one group only, a combination in it once."""
     axes = _axes(document)
     groups = document.at(("zip",))
     taken: dict[str, int] = {}
@@ -131,6 +136,20 @@ def check_zip(document: Document) -> None:
         if len(set(lengths.values())) > 1:
             found = ", ".join(f"{name} with {count}" for name, count in lengths.items())
             document.report(place, found, "axes of equal length in a zip group")
+        elif len(lengths) == len(set(names)) and names:
+            _check_combinations(document, place, {name: axes[name] for name in names})
+
+
+def _check_combinations(document: Document, place: Path, zipped: dict[str, list[Any]]) -> None:
+    """Values of a zipped axis may repeat, as long as something else in the group differs."""
+    seen: set[tuple[Any, ...]] = set()
+    for values in zip(*zipped.values(), strict=True):
+        combination = tuple(_data(value) if isinstance(value, SCALARS) else (False, repr(value)) for value in values)
+        if combination in seen:
+            found = ", ".join(f"{name}: {value}" for name, value in zip(zipped, values, strict=True))
+            document.report(place, f"{found} again", "each combination of zipped values once")
+            return
+        seen.add(combination)
 
 
 def _check_zipped(document: Document, place: Path, name: str, taken: dict[str, int]) -> None:

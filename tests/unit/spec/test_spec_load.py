@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from rtxscale.errors import SpecError
+from rtxscale.plan.grid import make_grid
 from rtxscale.spec.load import MAX_BYTES, load_sweep, parse_sweep
 
 GOOD = """\
@@ -177,6 +178,16 @@ def test_zip_groups_have_equal_length_and_share_no_axis():
     assert "gpus with 2, nccl.channels with 3" in only(longer + "zip: [[gpus, nccl.channels]]\n").found
     twice = problems(GOOD + "zip: [[gpus, nccl.channels], [nccl.channels, gpus]]\n")
     assert [problem.path for problem in twice] == ["zip[1][0]", "zip[1][1]"]
+
+
+def test_zipped_values_may_repeat_but_their_combinations_not():
+    zipped = GOOD.replace("[1, 2]", "[1, 2, 2, 4]").replace("[auto, 2]", "[auto, auto, 2, auto]")
+    assert "gpus[2]: found 2 again" in str(problems(zipped)[0])
+    zipped += "zip: [[gpus, nccl.channels]]\n"
+    points = make_grid(parse_sweep(zipped, "sweep.yaml")).points
+    assert [tuple(point.values()) for point in points] == [(1, "auto"), (2, "auto"), (2, 2), (4, "auto")]
+    twice = only(zipped.replace("auto, auto, 2, auto", "auto, 2, 2, auto"))
+    assert (twice.path, twice.found) == ("zip[0]", "gpus: 2, nccl.channels: 2 again")
 
 
 @pytest.mark.parametrize(
