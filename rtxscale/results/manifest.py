@@ -74,7 +74,7 @@ def new_manifest(run_id: str, sweep: Sweep, sweep_text: str) -> Manifest:
         sweep_name=sweep.name,
         question=sweep.question,
         study=sweep.study,
-        axes={path: list(values) for path, values in sweep.axes.items()},
+        axes={path: list(dict.fromkeys(values)) for path, values in sweep.axes.items()},
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         sweep_sha256=sweep_digest(sweep_text),
     )
