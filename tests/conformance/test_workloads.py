@@ -114,7 +114,7 @@ def one_thread():
 def device(request):
     if request.param == "cuda" and not torch.cuda.is_available():
         pytest.skip("needs an NVIDIA GPU, found none")
-    return torch.device(request.param)
+    return torch.device("cuda", 0) if request.param == "cuda" else torch.device("cpu")
 
 
 @pytest.fixture(scope="module")
