@@ -33,6 +33,9 @@ from rtxscale.spec.declare import NOT_APPLICABLE, UNKNOWN
 from rtxscale.spec.load import parse_sweep
 
 SUM_LINE = re.compile(r"([0-9a-f]{64}) [ *](.+)")
+TRIALS = f"{TABLE_FOLDER}/trials.parquet"
+ATTEMPT = ("trial_id", "attempt")
+"""What names a row of it."""
 SMALL_MIB = 64
 """Most of a member that is read whole, in MiB."""
 LARGEST_MIB = 64 * 1024
@@ -191,10 +194,14 @@ def problems(opened_dossier: Opened, data: dict[str, Any]) -> list[str]:
 
 
 def _content_problems(opened_dossier: Opened) -> Iterator[str]:
-    """Tables that are no Parquet, and a sweep that does not load: nobody could repeat the run from those."""
+    """Tables that are no Parquet or count a trial twice, and a sweep that does not load: nobody could use those."""
     for name in sorted(opened_dossier.sizes):
-        if name.startswith(f"{TABLE_FOLDER}/") and (fault := _table_fault(opened_dossier, name)):
+        if not name.startswith(f"{TABLE_FOLDER}/"):
+            continue
+        if fault := _table_fault(opened_dossier, name):
             yield f"{name}: found no table that can be read ({fault}); expected Parquet"
+        elif name == TRIALS and (doubled := _doubled_attempts(opened_dossier)):
+            yield f"{name}: found {doubled} attempts of a trial more than once; expected each once"
     if SWEEP not in opened_dossier.sizes:
         return
     try:
@@ -206,12 +213,24 @@ def _content_problems(opened_dossier: Opened) -> Iterator[str]:
         yield str(error)
 
 
+def _table(opened_dossier: Opened, name: str) -> pq.ParquetFile:
+    with opened_dossier.stream(name) as file:
+        return pq.ParquetFile(io.BytesIO(file.read(opened_dossier.sizes[name] + 1)))
+
+
+def _doubled_attempts(opened_dossier: Opened) -> int:
+    """How many attempts the table of trials holds more than once."""
+    table = _table(opened_dossier, TRIALS)
+    if not set(ATTEMPT) <= set(table.schema_arrow.names):
+        return 0
+    counts = table.read(columns=list(ATTEMPT)).group_by(list(ATTEMPT)).aggregate([([], "count_all")])
+    return sum(count > 1 for count in counts["count_all"].to_pylist())
+
+
 def _table_fault(opened_dossier: Opened, name: str) -> str:
     """Why a table cannot be read; empty for one that can. Every column is read once, a group of rows at a time."""
     try:
-        with opened_dossier.stream(name) as file:
-            content = file.read(opened_dossier.sizes[name] + 1)
-        table = pq.ParquetFile(io.BytesIO(content))
+        table = _table(opened_dossier, name)
         for group in range(table.num_row_groups):
             table.read_row_group(group)
     except (*UNREADABLE, pa.ArrowException, ValueError) as error:

@@ -40,8 +40,9 @@ class RedactedRun(Run):
     """A run whose texts are redacted; `run_dir` is still where it lies and is for reading only."""
 
     redactor: Redactor = field(default_factory=Redactor)
-    kept: dict[str, pl.DataFrame] = field(default_factory=dict, compare=False, repr=False)
-    """Redacted tables of moderate size: whoever shows a run asks for them again and again."""
+    kept: dict[str, pl.DataFrame] = field(init=False, default_factory=dict, compare=False, repr=False)
+    """Redacted tables of moderate size: whoever shows a run asks for them again and again. `dataclasses.replace` never
+    hands them on: they are those of these records."""
 
     def frame(self, name: str) -> pl.LazyFrame:
         """The committed rows of a table, every text redacted."""

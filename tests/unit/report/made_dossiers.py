@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import polars as pl
+import pyarrow as pa
 
 from rtxscale.report import dossier_pack
 from rtxscale.report.dossier_pack import Request, write_dossier
@@ -20,6 +21,7 @@ ROOT = Path(__file__).resolve().parents[3]
 GOLDEN = ROOT / "tests" / "golden"
 WHEN = datetime(2026, 12, 1, 12, 0, tzinfo=UTC)
 NODE = "c0ffee00" * 7
+SESSIONS = 3
 UUIDS = ("GPU-11111111-2222-3333-4444-555555555555", "GPU-66666666-7777-8888-9999-000000000000")
 SOFTWARE = {
     "torch": "2.11.0+cu130",
@@ -64,8 +66,15 @@ def golden_run(root: Path, sweep_text: str | None = None, environment: list[dict
     }
     arrow["environment"] = table("environment", made_environment() if environment is None else environment)
     with RunWriter.open(root, parse_sweep(text, "nccl.yaml"), text, fresh=True) as writer:
-        writer.commit(arrow)
+        for part in range(SESSIONS):
+            writer.commit({name: _share(rows, part) for name, rows in arrow.items()})
         return Run.open(writer.run_dir)
+
+
+def _share(rows: pa.Table, part: int) -> pa.Table:
+    """What a run commits when one of its sessions ends."""
+    length = -(-rows.num_rows // SESSIONS)
+    return rows.slice(part * length, length)
 
 
 def made_environment() -> list[dict[str, str]]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
 import zipfile
 
+import polars as pl
 import pytest
 
 from rtxscale.errors import BadInput
@@ -51,6 +53,15 @@ def with_data(files, change):
     data = made.data_of(files)
     change(data)
     return resealed({**files, "dossier.json": json.dumps(data).encode()})
+
+
+def test_an_attempt_that_is_there_twice_is_found(files, tmp_path):
+    name = "tables/trials.parquet"
+    trials = pl.read_parquet(io.BytesIO(files[name]))
+    twice = io.BytesIO()
+    pl.concat([trials, trials[:2]]).write_parquet(twice)
+    faults = found_in(packed(tmp_path / "d.zip", resealed({**files, name: twice.getvalue()})))
+    assert faults == [f"{name}: found 2 attempts of a trial more than once; expected each once"]
 
 
 def test_a_whole_dossier_is_whole_packed_or_not(files, tmp_path):
