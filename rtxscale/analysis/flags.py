@@ -11,8 +11,14 @@ import polars as pl
 from rtxscale.analysis.conclusions import DRIFTING
 from rtxscale.results.outcomes import Outcome
 
+HOST_BOUND = "host_bound"
+LEAST_LATE = 0.1
+"""Share of steps that a GPU had all but done when its host had enqueued them, from which on a trial is host-bound."""
+LEAST_IDLE = 0.05
+"""Share of the window in which a GPU has no kernel to run, waits for input left out, that makes a trial host-bound. Of
+48 trials on an H200 those whose steps were all equally long had up to 0.02, those that waited for their host 0.07 and
+more."""
 LEAST_SHARES: dict[str, tuple[str, float]] = {
-    "host_bound": ("host_bound_share", 0.1),
     "input_bound": ("input_share", 0.1),
     "throttled": ("throttle_share", 0.01),
     "power_limited": ("power_cap_share", 0.1),
@@ -28,9 +34,11 @@ GPU_FACTS = ("uuid", "power limit", "default power limit")
 def flagged(trials: pl.DataFrame, attestation: pl.DataFrame, environment: pl.DataFrame) -> pl.DataFrame:
     """The trials with their `flags` completed; a flag that somebody else has set stays.
 
-    `not_attested` means that a setting was asked for and nothing shows whether it was honoured. At its stock power
-    limit a loaded card is `power_limited`, which is normal; at one that somebody has lowered it is `throttled`. The
-    energy is `coarse_energy` where its counter made fewer than `LEAST_UPDATES` steps in the window.
+    `host_bound` means that the GPUs waited for their host: steps were all but done when it had enqueued them, or a GPU
+    ran no kernel for a good part of the window. `not_attested` means that a setting was asked for and nothing shows
+    whether it was honoured. At its stock power limit a loaded card is `power_limited`, which is normal; at one that
+    somebody has lowered it is `throttled`. The energy is `coarse_energy` where its counter made fewer than
+    `LEAST_UPDATES` steps in the window.
     """
     attempt = ("trial_id", "attempt")
     unproven = attestation.filter((pl.col("verdict") == "not attested") & (pl.col("requested") != "auto"))
@@ -43,6 +51,7 @@ def flagged(trials: pl.DataFrame, attestation: pl.DataFrame, environment: pl.Dat
         )
         for flag, (column, least) in LEAST_SHARES.items()
     ]
+    derived.append(pl.when(waits_for_its_host()).then(pl.lit(HOST_BOUND)))
     derived.append(pl.when(is_coarse()).then(pl.lit(COARSE_ENERGY)))
     derived.append(
         pl.when(pl.struct(*attempt).is_in(unproven.select(pl.struct(*attempt)).to_series().implode()))
@@ -52,6 +61,13 @@ def flagged(trials: pl.DataFrame, attestation: pl.DataFrame, environment: pl.Dat
     given = pl.col("flags").fill_null(pl.lit([], pl.List(pl.String)))
     flags = pl.concat_list(given, pl.concat_list(derived)).list.drop_nulls().list.unique().list.sort()
     return trials.with_columns(flags=flags)
+
+
+def waits_for_its_host() -> pl.Expr:
+    """Whether a trial's GPUs waited for the host, by either sign of it."""
+    late = pl.col("host_bound_share") >= LEAST_LATE
+    idle = 1 - pl.col("gpu_busy_share") - pl.col("input_share").fill_null(0.0) >= LEAST_IDLE
+    return late.fill_null(value=False) | idle.fill_null(value=False)
 
 
 def is_coarse() -> pl.Expr:

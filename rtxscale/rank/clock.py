@@ -26,23 +26,38 @@ LEAST_LEAD = 0.05
 
 @dataclass(frozen=True, kw_only=True)
 class Block:
-    """Consecutive steps of one rank: their times, the waits for input, and on GPUs whether each was host-bound."""
+    """Consecutive steps of one rank: the device's time of each and the host's waits for input.
+
+    On GPUs also when the host was done enqueuing each, counted from a first mark that meets an idle device.
+    """
 
     step_s: Seconds
     input_s: Seconds
-    host_bound: NDArray[np.bool_] | None
+    enqueued_s: Seconds | None
+
+    @property
+    def host_bound(self) -> NDArray[np.bool_] | None:
+        """Which steps the device had all but finished when the host had enqueued them; None on CPU."""
+        return None if self.enqueued_s is None else host_bound(self.enqueued_s, self.step_s)
 
     @property
     def waited_s(self) -> float:
-        """Seconds in which the device may have waited for input: on GPUs only those of steps that were host-bound.
+        """Seconds for which the device had nothing to do for want of input: on GPUs not those that it still worked.
 
-        >>> waits, steps = np.array([0.25, 0.5]), np.array([1.0, 1.0])
-        >>> Block(step_s=steps, input_s=waits, host_bound=np.array([False, True])).waited_s
-        0.5
-        >>> Block(step_s=steps, input_s=waits, host_bound=None).waited_s
-        0.75
+        A step's wait counts from where the device was done with the step before, as far as it was a wait at all.
+
+        >>> steps, waits = np.array([1.5, 1.5]), np.array([0.5, 1.0])
+        >>> Block(step_s=steps, input_s=waits, enqueued_s=np.array([1.0, 2.25])).waited_s
+        1.25
+        >>> Block(step_s=steps, input_s=waits, enqueued_s=None).waited_s
+        1.5
         """
-        return float(self.input_s.sum() if self.host_bound is None else self.input_s[self.host_bound].sum())
+        if self.enqueued_s is None:
+            return float(self.input_s.sum())
+        turned_to_s = np.concatenate([[0.0], self.enqueued_s[:-1]])
+        done_s = np.concatenate([[0.0], np.cumsum(self.step_s)[:-1]])
+        idle_s = turned_to_s + self.input_s - done_s
+        return float(np.clip(idle_s, 0.0, self.input_s).sum())
 
 
 class Pending:
@@ -70,8 +85,9 @@ class Pending:
         """Read the times; slow, so not inside a window."""
         step_s = np.asarray(self._watch.intervals(), dtype=np.float64)
         enqueued_s = np.asarray(self._enqueued, dtype=np.float64)
-        bound = host_bound(enqueued_s, step_s) if self._device.type == "cuda" else None
-        return Block(step_s=step_s, input_s=np.asarray(self._input, dtype=np.float64), host_bound=bound)
+        on_gpu = self._device.type == "cuda"
+        input_s = np.asarray(self._input, dtype=np.float64)
+        return Block(step_s=step_s, input_s=input_s, enqueued_s=enqueued_s if on_gpu else None)
 
 
 def run_steps(step: Callable[[], float], count: int, device: torch.device) -> Block:
@@ -82,7 +98,10 @@ def run_steps(step: Callable[[], float], count: int, device: torch.device) -> Bl
 
 
 def host_bound(enqueued_s: Seconds, step_s: Seconds) -> NDArray[np.bool_]:
-    """Which steps the device had finished by the time the host had enqueued them.
+    """Which steps the device had all but finished by the time the host had enqueued them.
+
+    Sees a host that is late with the last kernels of a step. One that is late in its middle, and then enqueues a long
+    update in one go, keeps a lead: that shows in the utilisation of the GPU alone (`gpu_busy_share`).
 
     Args:
         enqueued_s: when the host was done enqueuing each step, from the first mark.

@@ -128,12 +128,17 @@ TRIALS = (
         "host_bound_share",
         "float",
         "1",
-        "share of window steps whose GPU work was done when the host had enqueued it",
+        "share of window steps whose GPU work was all but done when the host had enqueued it",
         "rank",
         "mean",
     ),
     Column(
-        "input_share", "float", "1", "share of the window in which the device may have waited for input", "rank", "mean"
+        "input_share",
+        "float",
+        "1",
+        "share of the window in which the device had nothing to do for want of input",
+        "rank",
+        "mean",
     ),
     Column(
         "skipped_steps",
@@ -169,6 +174,7 @@ TRIALS = (
         "throttle_share", "float", "1", "share of window samples with a thermal or power-brake slowdown", "run", "mean"
     ),
     Column("power_cap_share", "float", "1", "share of window samples at the software power cap", "run", "mean"),
+    Column("gpu_busy_share", "float", "1", "utilisation of the least used GPU, mean over the window", "run", "mean"),
 )
 
 STEPS = (
@@ -177,7 +183,7 @@ STEPS = (
     Column("step", "int", "", "from 0 at the first step after build", "rank"),
     Column("phase", "str", "", "first, soak, warmup, window or no_sync", "rank"),
     Column("step_time_s", "float", "s", "CUDA events on GPUs, host clock on CPU", "rank", "mean"),
-    Column("input_s", "float", "s", "waiting for input", "rank", "mean"),
+    Column("input_s", "float", "s", "waiting for input; on a GPU only where it had run dry by then", "rank", "mean"),
 )
 
 COLLECTIVES = (

@@ -25,6 +25,8 @@ WALL = "wall"
 """The device of rows that hold the power at the wall, and nothing else."""
 EDGE_NS = 2_000_000_000
 """How far outside the window a sample may be to fix the value at its edge."""
+LOOKS_BACK_NS = 1_000_000_000
+"""Utilisation is that of up to a second before it was read, says NVML."""
 COVERED_SHARE = 0.5
 """Samples that span less of the window than this say too little about it."""
 
@@ -42,6 +44,7 @@ def summarise(telemetry: pa.Table, uuids: Sequence[str], start_ns: int, end_ns: 
     counters if all of them have one that ran through, else from the integral of the sampled power, and
     `energy_source` says which; both are given beside it, to be compared. `throttle_share` is the share of samples with
     a real slowdown, `power_cap_share` of those at the software power cap, which is a loaded card's normal state.
+    `gpu_busy_share` is the mean utilisation, the share of time in which any kernel ran, of the least used GPU.
     """
     rows = _rows(telemetry, uuids, start_ns - EDGE_NS, end_ns + EDGE_NS)
     inside = [row for row in rows if start_ns <= row["t_ns"] <= end_ns]
@@ -68,6 +71,7 @@ def summarise(telemetry: pa.Table, uuids: Sequence[str], start_ns: int, end_ns: 
         "sm_clock_mhz": _mean(_values(inside, "sm_clock_mhz")),
         "throttle_share": _mean([bool(SLOWDOWNS & active) for active in reasons]),
         "power_cap_share": _mean([POWER_CAP in active for active in reasons]),
+        "gpu_busy_share": _least_busy(inside, uuids, start_ns + LOOKS_BACK_NS),
     }
 
 
@@ -125,6 +129,14 @@ def integral_energy_j(series: Series, start_ns: int, end_ns: int) -> float | Non
     return sum((b[0] - a[0]) * (a[1] + b[1]) / 2 for a, b in pairwise(points)) / 1e9
 
 
+def _least_busy(inside: list[dict[str, Any]], uuids: Sequence[str], from_ns: int) -> float | None:
+    """Mean utilisation of the GPU that was used least; None unless all of them told theirs."""
+    told = [[row for row in inside if row["uuid"] == uuid and row["t_ns"] >= from_ns] for uuid in uuids]
+    shares = [_mean(_values(rows, "utilisation")) for rows in told]
+    known = [share for share in shares if share is not None]
+    return min(known) if known and len(known) == len(shares) else None
+
+
 def _updates(rows: Sequence[dict[str, Any]], uuids: Sequence[str], window_s: float) -> float | None:
     """Steps of the slowest counter in the window: with few of them its edges weigh. None where one is not known."""
     periods = {row["uuid"]: row["energy_update_s"] for row in rows if row["energy_update_s"]}
@@ -141,6 +153,7 @@ def _rows(telemetry: pa.Table, uuids: Sequence[str], start_ns: int, end_ns: int)
         "temperature_c",
         "sm_clock_mhz",
         "throttle_reasons",
+        "utilisation",
     ]
     wanted = pc.and_(
         pc.is_in(telemetry["uuid"], value_set=pa.array(list(uuids), pa.string())),

@@ -33,7 +33,10 @@ class Batches(Protocol):
         """The next batch, on the device."""
 
     def waited_s(self) -> float:
-        """Seconds that `take` has waited for input since this was asked last."""
+        """Seconds that `take` has waited for input since this was asked last.
+
+        Of a GPU's batches only waits at whose end it had run dry: while it still works, waiting costs nothing.
+        """
 
     def close(self) -> None:
         """Let go of batches and workers; may be called again."""
@@ -109,7 +112,9 @@ class Loaded:
         """The next batch; the copy of one from pinned memory is not waited for."""
         start = time.perf_counter()
         batch = next(self._next)
-        self._waited_s += time.perf_counter() - start
+        waited_s = time.perf_counter() - start
+        if self._device.type != "cuda" or torch.cuda.current_stream(self._device).query():
+            self._waited_s += waited_s
         if isinstance(batch, torch.Tensor):
             return batch.to(self._device, non_blocking=self.pinned)
         if isinstance(batch, dict):

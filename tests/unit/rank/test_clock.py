@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from rtxscale.rank.clock import host_bound, run_steps
+from rtxscale.rank.clock import Block, host_bound, run_steps
 
 
 def test_steps_are_timed_one_by_one_on_the_host():
@@ -42,5 +42,34 @@ def test_very_short_steps_allow_for_the_launch_itself():
     assert host_bound(np.array([0.00010]), np.array([0.00014])).all()
 
 
+def simulated(input_s, enqueue_s, work_s, steps=200):
+    """A host that waits for input and then enqueues, and a device that works through that in order."""
+    now, done, marks, enqueued = 0.0, 0.0, [], []
+    for _ in range(steps):
+        begun = now + input_s
+        now = begun + enqueue_s
+        done = max(done, begun) + work_s
+        done = max(done, now)
+        marks.append(done)
+        enqueued.append(now)
+    step_s = np.diff(np.array([0.0, *marks]))
+    return Block(step_s=step_s, input_s=np.full(steps, input_s), enqueued_s=np.array(enqueued)), done
+
+
+@pytest.mark.parametrize(
+    ("input_s", "enqueue_s", "work_s", "share"),
+    [
+        (0.100, 0.020, 0.060, 0.5),  # 120 ms a step, of which the device works 60
+        (0.030, 0.020, 0.060, 0.0),  # the host is ahead all the same
+        (0.0, 0.020, 0.010, 0.0),
+        (0.050, 0.010, 0.005, 50 / 60),  # never more than the wait: the rest is the host's own
+    ],
+)
+def test_waits_for_input_count_as_far_as_the_device_had_run_dry(input_s, enqueue_s, work_s, share):
+    block, seconds = simulated(input_s, enqueue_s, work_s)
+    assert block.waited_s / seconds == pytest.approx(share, abs=0.01)
+
+
 def test_no_steps_no_verdicts():
     assert host_bound(np.zeros(0), np.zeros(0)).size == 0
+    assert Block(step_s=np.zeros(0), input_s=np.zeros(0), enqueued_s=np.zeros(0)).waited_s == 0

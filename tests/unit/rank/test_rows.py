@@ -15,7 +15,7 @@ ORDER = Order(trial=TRIAL, trial_id="abc", attempt=3)
 
 
 def block(*step_s):
-    return Block(step_s=np.array(step_s), input_s=np.zeros(len(step_s)), host_bound=None)
+    return Block(step_s=np.array(step_s), input_s=np.zeros(len(step_s)), enqueued_s=None)
 
 
 def test_steps_are_numbered_through_all_phases():

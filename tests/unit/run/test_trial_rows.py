@@ -68,7 +68,7 @@ def row(verdict=None, facts=FACTS, served=SERVED):
 def test_the_row_fits_the_schema_and_holds_every_column_of_run_and_plan():
     written = trials_table(row()).to_pylist()[0]
     missing = {column.name for column in TRIALS if column.writer in ("plan", "run") and written[column.name] is None}
-    from_samples = {"temperature_max_c", "sm_clock_mhz", "throttle_share", "power_cap_share"}  # these samples have none
+    from_samples = {"temperature_max_c", "sm_clock_mhz", "throttle_share", "power_cap_share", "gpu_busy_share"}
     of_meter = {"wall_power_w", "wall_energy_j", "wall_source"}  # there is none
     # Flags are the analysis' business, and only an imported row is from somewhere else.
     assert missing == from_samples | of_meter | {

@@ -141,6 +141,20 @@ def test_slow_rows_without_reasons_do_not_dilute_the_share():
     assert window(rows, ["a"], 0, 1)["throttle_share"] == 1
 
 
+def test_the_busy_share_is_that_of_the_gpu_with_least_to_do():
+    def busy(share):  # what is read in the first second is of the pause before the window
+        return lambda s: share if s >= 3 else 0.0
+
+    rows = [
+        *gpu_rows("a", tenths(10), utilisation=busy(1.0)),
+        *gpu_rows("b", tenths(10), utilisation=busy(0.75)),
+        *gpu_rows("tells none", tenths(10), power_w=lambda _: 100.0),
+    ]
+    assert window(rows, ["a", "b"], 2, 9)["gpu_busy_share"] == pytest.approx(0.75)
+    assert window(rows, ["a"], 2, 9)["gpu_busy_share"] == pytest.approx(1.0)
+    assert window(rows, ["a", "tells none"], 2, 9)["gpu_busy_share"] is None
+
+
 def test_temperature_is_of_the_window_alone():
     rows = list(gpu_rows("a", [0, 1, 2, 3], temperature_c=[95.0, 60.0, 61.0, 96.0]))
     assert window(rows, ["a"], 0.5, 2.5)["temperature_max_c"] == 61
