@@ -169,25 +169,37 @@ def mfu_table(conclusions: Conclusions, workers: str, *, brief: bool = False) ->
     shown = mfu.filter(pl.col("is_default") & pl.col("mfu").is_not_null()) if brief else mfu.head(ROWS)
     if shown.is_empty():
         return None
-    columns = ("setting", workers, "MFU", "peak (TFLOPS)", "note")
+    measured = shown["roof_utilisation"].drop_nulls().len() > 0
+    unknown = shown["note"].drop_nulls().len() > 0
+    shares = ("MFU", *(("of products",) if measured else ()))
+    rates = () if brief else ("peak (TFLOPS)", *(("products (TFLOPS)",) if measured else ()))
     rows = [
         (
             row["label"],
             str(row["gpus"]),
             interval(row["mfu"], row["mfu_low"], row["mfu_high"]),
-            number(row["peak_tflops"]),
-            row["note"] or row["source"] or NOTHING,
+            *((_of_products(row),) if measured else ()),
+            *(number(row[name]) for name in ("peak_tflops", "roof_tflops")[: len(rates)]),
+            *((row["note"] or NOTHING,) if unknown else ()),
         )
         for row in shown.iter_rows(named=True)
     ]
+    peaks = shown.select("peak_tflops", "source").drop_nulls().unique(maintain_order=True).iter_rows()
+    sources = "; ".join(f"{number(peak)} TFLOPS: {source}" for peak, source in peaks)
+    products = " Of products: over matrix products on the same GPUs, measured in the sessions." if measured else ""
     return Table(
         key="mfu",
         title="Model FLOPs utilisation",
-        columns=columns,
+        columns=("setting", workers, *shares, *rates, *(("note",) if unknown else ())),
         rows=rows,
-        right=frozenset({workers, "MFU", "peak (TFLOPS)"}),
-        note="Over the documented dense peak with fp32 accumulation, without recomputation.",
+        right=frozenset({workers, *shares, *rates}),
+        note="MFU: over the documented dense peak with fp32 accumulation, without recomputation"
+        f"{f' ({sources})' if sources else ''}.{products}",
     )
+
+
+def _of_products(row: dict[str, Any]) -> str:
+    return interval(row["roof_utilisation"], row["roof_utilisation_low"], row["roof_utilisation_high"])
 
 
 def clocks_table(conclusions: Conclusions, workers: str, *, brief: bool = False) -> Table | None:

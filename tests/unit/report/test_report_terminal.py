@@ -6,8 +6,11 @@ import io
 import math
 from dataclasses import replace
 
+import polars as pl
 import pytest
 
+from rtxscale.analysis.tables import MFU
+from rtxscale.report.meaning_tables import mfu_table
 from rtxscale.report.numbers import NOTHING, gain, interval, number, short
 from rtxscale.report.tables import Table, bandwidth_tables, cells_table, effects_table
 from rtxscale.report.terminal import show_conclusions, show_table
@@ -102,3 +105,31 @@ def test_an_interval_keeps_enough_digits_to_be_seen():
 def test_short_texts_are_one_line():
     assert short("a\r\nb\tc") == "a b c"
     assert len(short("z" * 10_000, 80)) == 80
+
+
+def test_utilisation_names_its_peak_once_and_what_matrix_products_reached(h200):
+    row = {
+        "label": "gpus 1, context 8192",
+        "gpus": 1,
+        "is_default": True,
+        "peak_tflops": 989.4,
+        "roof_tflops": 695.3,
+        "mfu": 0.416,
+        "mfu_low": 0.41,
+        "mfu_high": 0.42,
+        "roof_utilisation": 0.5925,
+        "roof_utilisation_low": 0.59,
+        "roof_utilisation_high": 0.6,
+        "source": "a data sheet",
+    }
+    unknown = {"label": "gpus 1, fp8", "gpus": 1, "is_default": True, "note": "no peak known"}
+
+    def table(*rows, brief=False):
+        return mfu_table(replace(h200.conclusions, mfu=pl.DataFrame(rows, schema=MFU)), "GPUs", brief=brief)
+
+    found = table(row, row, unknown)
+    assert found.columns == ("setting", "GPUs", "MFU", "of products", "peak (TFLOPS)", "products (TFLOPS)", "note")
+    assert found.rows[0][2:] == ("0.416 (0.410-0.420)", "0.593 (0.590-0.600)", "989.4", "695.3", NOTHING)
+    assert found.rows[2][2:] == (NOTHING, NOTHING, NOTHING, NOTHING, "no peak known")
+    assert found.note.count("989.4 TFLOPS: a data sheet") == 1
+    assert table(row, brief=True).columns == ("setting", "GPUs", "MFU", "of products")
