@@ -13,6 +13,7 @@ import polars as pl
 from rtxscale.analysis.conclusions import CONFIRMED_FASTER, CONFIRMED_SLOWER, NEEDS_VISITS, UNCONFIRMED, too_few
 from rtxscale.analysis.leading import leading_points
 from rtxscale.results.outcomes import Outcome
+from rtxscale.stats.rounding import rounded
 
 WIDEST = 10
 """An interval whose ends differ by more than this factor says nothing; the sentence says so instead."""
@@ -214,7 +215,7 @@ def _no_curve(cells: pl.DataFrame, confirmed: pl.DataFrame) -> str:
     found = "".join(f"; at {row['gpus']} {workers} {_confirmation(row)}" for row in settled)
     return (
         f"No efficiency yet: {one} counts with a result: {counts}; {hardware_text(fastest)}: {fastest['workload']} "
-        f"at {fastest['throughput_per_s']:.4g} {unit}s/s; run {missing}{found}."
+        f"at {rounded(fastest['throughput_per_s'])} {unit}s/s; run {missing}{found}."
     )
 
 

@@ -16,7 +16,7 @@ import polars as pl
 from rtxscale.analysis.settings import is_communication
 from rtxscale.report.chosen import AXIS, evenly
 from rtxscale.report.figure import LINE, WRAPPED, Figure, any_known, chart_of, tooltips
-from rtxscale.report.numbers import gain, interval, number, telling
+from rtxscale.report.numbers import gain, how_many, interval, number, telling
 from rtxscale.report.theme import DIVERGING
 
 NOT_KNOBS = ("gpus", "workload.batch_per_gpu", "workload.global_batch")
@@ -59,7 +59,7 @@ def heat_figures(cells: pl.DataFrame, effects: pl.DataFrame, workers: str) -> It
     for count in counts:
         rows = _thinned(_tiles(relative.filter(pl.col("gpus") == count), knobs))
         if len(rows) > 1:
-            subject = f"{count} {workers}"
+            subject = how_many(count, workers)
             yield _heat_figure(rows, knobs, subject, f"heat-{count}", spread, _heat_words(cells, rows, axes))
 
 
@@ -216,7 +216,7 @@ def _effect_row(row: dict[str, Any], workers: str) -> dict[str, Any]:
         "axis": row["axis"],
         "value": row["value"],
         "gpus": row["gpus"],
-        "count": f"{row['gpus']} {workers}",
+        "count": how_many(row["gpus"], workers),
         "change": _percent(row["ratio"]),
         "low": _percent(low),
         "high": _percent(high),

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rtxscale.spec.printable import printable
+from rtxscale.stats.rounding import fixed, places, rounded
 
 NOTHING = "–"  # noqa: RUF001  an en dash is what tables show for "no value"
 MOST = 7
@@ -40,7 +41,7 @@ def number(value: float | None, digits: int = 4) -> str:
     """
     if value is None or not math.isfinite(value):
         return NOTHING
-    return _fixed(value, _places(value, digits))
+    return rounded(value, digits)
 
 
 def interval(
@@ -62,10 +63,19 @@ def interval(
         return number(value, max(least, 3))
     if not additive and says_nothing(low, high):
         return f"{number(value, max(least, 3))} {TOO_FEW}"
-    enough = (digits for digits in range(least, MOST) if high - low >= 1.999 * 10.0 ** -_places(value, digits))
-    places = _places(value, next(enough, 4))
-    middle, left, right = (_fixed(item, places) for item in (value, low, high))
+    enough = (digits for digits in range(least, MOST) if high - low >= 1.999 * 10.0 ** -places(value, digits))
+    shown = places(value, next(enough, 4))
+    middle, left, right = (fixed(item, shown) for item in (value, low, high))
     return f"{middle} ({left}{' to ' if low < 0 else '-'}{right})"
+
+
+def how_many(count: int, things: str) -> str:
+    """So many of them.
+
+    >>> how_many(1, "GPUs"), how_many(4, "CPU workers")
+    ('1 GPU', '4 CPU workers')
+    """
+    return f"{count} {things.removesuffix('s') if count == 1 else things}"
 
 
 def says_nothing(low: float, high: float) -> bool:
@@ -171,17 +181,6 @@ def short(text: str, limit: int = 80) -> str:
     if line[len(line) - half - 1] != " " and len(word := tail.partition(" ")[0]) < len(tail) / 2:
         tail = tail[len(word) :]
     return f"{head.rstrip()}…{tail.lstrip()}"
-
-
-def _places(value: float, digits: int) -> int:
-    """Decimal places that `digits` significant digits of `value` need; negative for tens and more."""
-    if value == 0:
-        return digits - 1
-    return digits - 1 - math.floor(math.log10(abs(float(f"{value:.{digits - 1}e}"))))
-
-
-def _fixed(value: float, places: int) -> str:
-    return f"{round(value, places):,.{max(0, places)}f}"
 
 
 def _signed(value: float) -> str:

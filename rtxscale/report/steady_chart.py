@@ -13,7 +13,7 @@ import polars as pl
 
 from rtxscale.analysis.counted import counted_trials, of_stage, settled_trials
 from rtxscale.report.figure import Figure, chart_of, series_color, tooltips
-from rtxscale.report.numbers import number
+from rtxscale.report.numbers import how_many, number
 
 LINES = 4
 """Most trials drawn."""
@@ -42,7 +42,7 @@ def steady_figure(trials: pl.DataFrame, cells: pl.DataFrame, steps: pl.LazyFrame
     return Figure(
         key="steady",
         section="steady",
-        title=f"Step time until the window ends, {cell['gpus']} {workers}",
+        title=f"Step time until the window ends, {how_many(cell['gpus'], workers)}",
         caption=_caption(cell, chosen, cut=_domain(rows)[1]),
         chart=_layers(rows, labels),
         datasets={"steps": rows, "windows": windows},

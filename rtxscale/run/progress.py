@@ -22,6 +22,7 @@ from rtxscale.plan.model import PlannedSession
 from rtxscale.results.live import LiveState
 from rtxscale.run.agenda import Todo
 from rtxscale.spec.printable import printable
+from rtxscale.stats.rounding import rounded
 
 PRIOR = 3
 """The plan's estimate counts like this many trials already seen."""
@@ -185,7 +186,7 @@ def result_words(row: Mapping[str, Any]) -> str:
         return f"{row['outcome']}: {row['message']}" if row["message"] else str(row["outcome"])
     words = ["ok"]
     if row.get("throughput_per_s") is not None:
-        words.append(f"{row['throughput_per_s']:.4g} {row.get('work_unit') or 'work'}/s")
+        words.append(f"{rounded(row['throughput_per_s'])} {row.get('work_unit') or 'work'}/s")
     if row.get("temperature_max_c") is not None:
         words.append(f"{row['temperature_max_c']:.0f} °C")
     if row.get("power_w") is not None:
