@@ -90,7 +90,7 @@ def _tiles(relative: pl.DataFrame, knobs: tuple[str, str]) -> list[dict[str, Any
     """Geometric mean of the ratio for every pair of values; the best and how many cells beside it."""
     x, y = (AXIS + knob for knob in knobs)
     tiles = (
-        relative.drop_nulls([x, y])
+        _balanced(relative.drop_nulls([x, y]), x, y)
         .group_by(pl.col(x).alias("x"), pl.col(y).alias("y"), maintain_order=True)
         .agg(
             pl.col("ratio").log().mean().exp(),
@@ -103,6 +103,23 @@ def _tiles(relative: pl.DataFrame, knobs: tuple[str, str]) -> list[dict[str, Any
         {**row, "text": number(row["ratio"], 3), "best_text": number(row["best"], 3)}
         for row in tiles.iter_rows(named=True)
     ]
+
+
+def _balanced(relative: pl.DataFrame, x: str, y: str) -> pl.DataFrame:
+    """The cells whose other settings were measured in every tile, so that all tiles are means over the same ones.
+
+    All cells where no other settings were. The default cell, which belongs to no grid, needs no like.
+    """
+    others = [column for column in relative.columns if column.startswith(AXIS) and column not in (x, y)]
+    if not others:
+        return relative
+    asked = relative if relative["is_default"].all() else relative.filter(~pl.col("is_default"))
+    tiles = asked.select(x, y).unique()
+    in_tiles = relative.join(tiles, on=[x, y], how="semi")
+    common = (
+        in_tiles.group_by(others).agg(pl.struct(x, y).n_unique().alias("tiles")).filter(pl.col("tiles") == tiles.height)
+    )
+    return relative.join(common, on=others, how="semi", nulls_equal=True) if common.height else relative
 
 
 def _thinned(tiles: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -127,7 +144,8 @@ def _spread(relative: pl.DataFrame, knobs: tuple[str, str]) -> float:
 def _heat_words(cells: pl.DataFrame, rows: list[dict[str, Any]], axes: list[str]) -> str:
     words = "Throughput over the default of the same size: above 1 (blue) is faster. As found, without intervals."
     if len(axes) > 2:
-        words += " Geometric mean over the other settings."
+        words += " Geometric mean over the other settings"
+        words += ", of which not every tile has the same." if len({row["cells"] for row in rows}) > 1 else "."
     for name, axis in (("x", axes[0]), ("y", axes[1])):
         shown, every = len({row[name] for row in rows}), cells[AXIS + axis].drop_nulls().n_unique()
         if shown < every and shown in (ACROSS, DOWN):

@@ -13,7 +13,7 @@ import polars as pl
 
 from rtxscale.analysis.conclusions import Conclusions
 from rtxscale.analysis.sanity import CONTEXT
-from rtxscale.report.numbers import NOTHING, gain, interval, number, throughput_unit
+from rtxscale.report.numbers import NOTHING, gain, how_many, interval, number, throughput_unit
 from rtxscale.report.placement_tables import placement_tables
 from rtxscale.report.tables import ONLY, Table
 
@@ -164,13 +164,13 @@ def _wall_note(metered: bool) -> str:
 
 
 def mfu_table(conclusions: Conclusions, workers: str, *, brief: bool = False) -> Table | None:
-    """Model FLOPs utilisation per cell, or why there is none; in brief only where there is one."""
+    """Model FLOPs utilisation of the cells that have one, and why others have none; in brief of the defaults."""
     mfu = conclusions.mfu
-    shown = mfu.filter(pl.col("is_default") & pl.col("mfu").is_not_null()) if brief else mfu.head(ROWS)
+    known = mfu.filter(pl.col("mfu").is_not_null())
+    shown = known.filter("is_default") if brief else known.head(ROWS)
     if shown.is_empty():
         return None
     measured = shown["roof_utilisation"].drop_nulls().len() > 0
-    unknown = shown["note"].drop_nulls().len() > 0
     shares = ("MFU", *(("of products",) if measured else ()))
     rates = () if brief else ("peak (TFLOPS)", *(("products (TFLOPS)",) if measured else ()))
     rows = [
@@ -180,7 +180,6 @@ def mfu_table(conclusions: Conclusions, workers: str, *, brief: bool = False) ->
             interval(row["mfu"], row["mfu_low"], row["mfu_high"]),
             *((_of_products(row),) if measured else ()),
             *(number(row[name]) for name in ("peak_tflops", "roof_tflops")[: len(rates)]),
-            *((row["note"] or NOTHING,) if unknown else ()),
         )
         for row in shown.iter_rows(named=True)
     ]
@@ -190,12 +189,19 @@ def mfu_table(conclusions: Conclusions, workers: str, *, brief: bool = False) ->
     return Table(
         key="mfu",
         title="Model FLOPs utilisation",
-        columns=("setting", workers, *shares, *rates, *(("note",) if unknown else ())),
+        columns=("setting", workers, *shares, *rates),
         rows=rows,
         right=frozenset({workers, *shares, *rates}),
         note="MFU: over the documented dense peak with fp32 accumulation, without recomputation"
-        f"{f' ({sources})' if sources else ''}.{products}",
+        f"{f' ({sources})' if sources else ''}.{products}{_without_mfu(mfu)}",
     )
+
+
+def _without_mfu(mfu: pl.DataFrame) -> str:
+    """How many cells have no MFU, for each reason."""
+    missing = mfu.filter(pl.col("mfu").is_null() & pl.col("note").is_not_null())
+    reasons = missing.group_by("note", maintain_order=True).len().iter_rows()
+    return "".join(f" None for {how_many(count, 'cells')}: {note}." for note, count in reasons)
 
 
 def _of_products(row: dict[str, Any]) -> str:
