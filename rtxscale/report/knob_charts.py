@@ -96,6 +96,7 @@ def _tiles(relative: pl.DataFrame, knobs: tuple[str, str]) -> list[dict[str, Any
             pl.col("ratio").log().mean().exp(),
             pl.col("ratio").max().alias("best"),
             pl.len().alias("cells"),
+            pl.col("is_default").all().alias("default"),
             pl.col("cell_id").sort_by("ratio").last().alias("cell"),
         )
     )
@@ -145,12 +146,17 @@ def _heat_words(cells: pl.DataFrame, rows: list[dict[str, Any]], axes: list[str]
     words = "Throughput over the default of the same size: above 1 (blue) is faster. As found, without intervals."
     if len(axes) > 2:
         words += " Geometric mean over the other settings"
-        words += ", of which not every tile has the same." if len({row["cells"] for row in rows}) > 1 else "."
+        words += ", of which not every tile has the same." if _uneven(rows) else "."
     for name, axis in (("x", axes[0]), ("y", axes[1])):
         shown, every = len({row[name] for row in rows}), cells[AXIS + axis].drop_nulls().n_unique()
         if shown < every and shown in (ACROSS, DOWN):
             words += f" Shown: {shown} of {every} values of {axis}."
     return words
+
+
+def _uneven(rows: list[dict[str, Any]]) -> bool:
+    """Whether tiles are means over different numbers of cells; that of the default cell alone aside."""
+    return len({row["cells"] for row in rows if not row["default"] or row["cells"] > 1}) > 1
 
 
 def _heat_figure(
