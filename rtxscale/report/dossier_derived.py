@@ -115,9 +115,10 @@ def architectures(facts: Facts) -> Answer | None:
 
 
 def software(facts: Facts, name: str) -> str | None:
-    """A version, None where it is not known."""
-    rows = facts.environment.filter((pl.col("subject") == "software") & (pl.col("name") == name))["value"]
-    return next((value for value in rows if value and value != "unknown"), None)
+    """A version, of what runs or else of what is installed; None where it is not known."""
+    rows = facts.environment.filter(pl.col("subject").is_in(["software", "package"]) & (pl.col("name") == name))
+    known = rows.filter(pl.col("value").is_not_null() & ~pl.col("value").is_in(["", "unknown"]))
+    return next(iter(known.sort("subject", descending=True)["value"]), None)
 
 
 def packages(facts: Facts) -> Answer | None:

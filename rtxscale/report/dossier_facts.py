@@ -17,6 +17,7 @@ import polars as pl
 
 from rtxscale.analysis.conclusions import Conclusions
 from rtxscale.analysis.counted import counted_trials, settled_trials
+from rtxscale.plan.order import SENTINEL
 from rtxscale.results.read import Run
 from rtxscale.spec.cell import Cell, as_text
 from rtxscale.spec.declare import NOT_APPLICABLE, UNKNOWN, Declaration
@@ -68,7 +69,7 @@ class Facts:
 def facts_of(run: Run, conclusions: Conclusions, declaration: Declaration, files: Iterable[str] = ()) -> Facts:
     """Read what the lines need."""
     trials = run.frame("trials").collect()
-    counted = counted_trials(settled_trials(trials))
+    counted = counted_trials(settled_trials(trials)).filter(pl.col("stage").ne_missing(pl.lit(SENTINEL)))
     return Facts(
         run=run,
         conclusions=conclusions,

@@ -24,8 +24,9 @@ from rtxscale.spec.workload import VisionWorkload
 def model_code(facts: Facts) -> Answer | None:
     """The libraries that hold the models."""
     names = {"vision": "timm", "language": "transformers", "diffusion": "diffusers"}
-    known = [f"{names[kind]} {software(facts, names[kind])}" for kind in sorted(facts.kinds & names.keys())]
-    known = [text for text in known if not text.endswith("None")]
+    used = [names[kind] for kind in sorted(facts.kinds & names.keys())]
+    versions = {name: software(facts, name) for name in used}
+    known = [f"{name} {version}" for name, version in versions.items() if version]
     if facts.kinds == {"collectives"}:
         return not_applicable("only collectives were timed")
     own = from_attestation(facts, "workload.model")

@@ -6,10 +6,13 @@ import polars as pl
 import pytest
 
 from rtxscale.report import dossier_data
-from rtxscale.report.dossier_facts import NOT_APPLICABLE, documented
+from rtxscale.report.dossier_facts import NOT_APPLICABLE, documented, facts_of
+from rtxscale.report.dossier_method import visits
 from rtxscale.report.dossier_workload import model_code, optimizer, schedule
+from rtxscale.results.read import Run
 from rtxscale.results.schema import table
 from rtxscale.spec.cell import Cell
+from rtxscale.spec.declare import Declaration
 from rtxscale.workloads import datasets
 
 NAMES = ("dataset", "dataset_version", "tokenizer", "augmentations", "loader", "pinned", "no_target")
@@ -106,3 +109,34 @@ def test_time_to_target_says_who_did_not_get_there():
     said = dossier_data.time_to_target(facts(trials=ran)).value
     assert said == "1 worker: 2 of 2 runs reached it, 2 to 4 s; 2 workers: 0 of 1 runs reached it"
     assert dossier_data.time_to_target(facts()) is None
+
+
+def test_libraries_are_told_in_the_version_that_ran_else_in_the_one_that_is_installed():
+    rows = [
+        {"subject": "software", "name": "timm", "value": "1.0.29"},
+        {"subject": "package", "name": "timm", "value": "1.0.28"},
+        {"subject": "package", "name": "diffusers", "value": "0.42.1"},
+    ]
+    one = SimpleNamespace(
+        kinds=frozenset({"vision", "diffusion"}),
+        environment=pl.from_arrow(table("environment", rows)),
+        attestation=pl.from_arrow(table("attestation", [])),
+    )
+    assert model_code(one).value == "diffusers 0.42.1, timm 1.0.29"
+
+
+def test_sentinels_are_neither_repeats_nor_in_any_number(golden):
+    golden, conclusions = golden
+    measured = facts_of(golden, conclusions, Declaration())
+    trials = golden.frame("trials").collect()
+    drift = trials.head(3).with_columns(
+        trial_id=pl.Series(["a" * 12, "b" * 12, "c" * 12]), stage=pl.lit("sentinel"), repeat=pl.Series([1, 2, 3])
+    )
+    tables = {"trials": pl.concat([trials, drift])}
+    frame = Run.frame
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Run, "frame", lambda run, name: tables[name].lazy() if name in tables else frame(run, name))
+        with_drift = facts_of(golden, conclusions, Declaration())
+    assert with_drift.trials.height == measured.trials.height + 3
+    assert visits(with_drift) == visits(measured)
+    assert with_drift.counted.equals(measured.counted)
