@@ -13,6 +13,8 @@ what importing costs.
 
 With `--throughput`, a process trains while another one samples every GPU, which is stopped and continued by signals in
 the order A B B A: rates of steps with telemetry over without, pair by pair, with Student's interval. The bar is 0.5 %.
+At the default batch the GPU decides how long a step takes, as in a sweep that is worth its numbers; `--batch 2048`
+leaves it to the launching thread, which other processes disturb with or without telemetry.
 Nothing is asserted: the last line says whether the bar was met; open: noise decides, more `--pairs` would tell.
 """
 
@@ -145,9 +147,9 @@ def watch(period_s: float) -> None:
 
 
 @contextlib.contextmanager
-def training() -> Iterator[Callable[[float, Callable[[], Any]], float]]:
+def training(batch: int) -> Iterator[Callable[[float, Callable[[], Any]], float]]:
     """A process that trains when asked: steps per second over so many seconds, something being done every second."""
-    command = [sys.executable, __file__, "--train"]
+    command = [sys.executable, __file__, "--train", str(batch)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         stdin, stdout = process.stdin, process.stdout
         assert stdin is not None
@@ -169,12 +171,12 @@ def training() -> Iterator[Callable[[float, Callable[[], Any]], float]]:
             process.kill()
 
 
-def train() -> None:
-    """The training process: many kernels a step, so that host and device are both busy; answers with steps a second."""
+def train(rows: int) -> None:
+    """The training process: some 300 kernels a step, over so many rows on a GPU; answers with steps a second."""
     import torch
 
     cuda = torch.cuda.is_available()
-    device, precision, width, batch = ("cuda", torch.bfloat16, 2048, 4096) if cuda else ("cpu", torch.float32, 64, 64)
+    device, precision, width, batch = ("cuda", torch.bfloat16, 2048, rows) if cuda else ("cpu", torch.float32, 64, 64)
     torch.set_num_threads(1)  # the launching thread is what a sampler may disturb
     torch.manual_seed(0)
     blocks = [(torch.nn.Linear(width, width), torch.nn.GELU(), torch.nn.LayerNorm(width)) for _ in range(24)]
@@ -206,7 +208,7 @@ def cost_in_throughput(asked: argparse.Namespace) -> int:
 
     rates: dict[bool, list[float]] = {True: [], False: []}
     sampler = sampler_in_actor if asked.actor else sampler_apart
-    with training() as rate, sampler(asked.period) as (pid, each_second):
+    with training(asked.batch) as rate, sampler(asked.period) as (pid, each_second):
         rate(3 * asked.block, each_second)  # warm
         for pair in range(asked.pairs):
             for watched in (True, False) if pair % 2 == 0 else (False, True):
@@ -246,6 +248,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--throughput", action="store_true", help="what telemetry costs training beside it")
     parser.add_argument("--pairs", type=int, default=8, help="with --throughput: pairs with and without")
     parser.add_argument("--block", type=float, default=3.5, help="with --throughput: seconds of each measurement")
+    parser.add_argument("--batch", type=int, default=16384, help="with --throughput: rows of a step on a GPU")
     parser.add_argument("--period", type=float, default=0.1, help="seconds between two samples; not with --actor")
     asked = parser.parse_args(arguments)
     if not asked.real and INSIDE not in os.environ:
@@ -265,7 +268,7 @@ def main(arguments: list[str]) -> int:
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--train"]:
-        train()
+        train(int(sys.argv[2]))
     elif sys.argv[1:2] == ["--watch"]:
         watch(float(sys.argv[2]))
     else:
