@@ -12,8 +12,9 @@ from typing import Any
 
 from rtxscale.errors import SpecError
 from rtxscale.report.dossier_lines import LINES
+from rtxscale.report.dossier_members import Opened
 from rtxscale.report.dossier_pack import LOCK, SWEEP
-from rtxscale.report.dossier_verify import Opened, read_dossier
+from rtxscale.report.dossier_verify import read_dossier
 from rtxscale.spec.load import parse_sweep
 
 ABSENT = "not there"
