@@ -28,6 +28,16 @@ NOT_ATTESTED, POWER_LIMITED, THROTTLED = "not_attested", "power_limited", "throt
 COARSE_ENERGY = "coarse_energy"
 LEAST_UPDATES = 100.0
 """Steps of the slowest energy counter that a window needs: its edges fall between two of them."""
+MEANINGS = {
+    HOST_BOUND: "the GPUs waited for their host",
+    "input_bound": "the GPUs waited for input",
+    THROTTLED: "clocks were held back",
+    POWER_LIMITED: "at the power limit, as loaded cards are",
+    NOT_ATTESTED: "nothing proves that a request was honoured",
+    COARSE_ENERGY: "the energy counter made few steps",
+    DRIFTING: "their session drifted",
+}
+"""What a flag says, for people."""
 GPU_FACTS = ("uuid", "power limit", "default power limit")
 
 

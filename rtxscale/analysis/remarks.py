@@ -18,6 +18,7 @@ from rtxscale.analysis.counted import not_counted
 from rtxscale.analysis.drift_remarks import drift_remarks
 from rtxscale.analysis.effects import compared_cells
 from rtxscale.analysis.efficiency import ABOVE_ONE, SUPERLINEAR
+from rtxscale.analysis.flags import MEANINGS
 from rtxscale.analysis.headline import more_visits, too_wide
 from rtxscale.analysis.settings import SIZE_AXES
 from rtxscale.results.outcomes import Outcome
@@ -256,7 +257,8 @@ def _flags(evidence: Evidence) -> Iterator[str]:
     flags = evidence.counted.select(pl.col("flags").explode()).drop_nulls()
     if flags.height:
         counts = flags.group_by("flags").len().sort(["len", "flags"], descending=[True, False]).iter_rows()
-        shown = ", ".join(f"{flag} on {count}" for flag, count in counts)
+        told = ((f"{flag} on {count}", MEANINGS.get(flag)) for flag, count in counts)
+        shown = ", ".join(words if meaning is None else f"{words} ({meaning})" for words, meaning in told)
         yield f"Flags among {evidence.counted.height} counted trials: {shown}."
 
 

@@ -44,7 +44,8 @@ def test_a_run_on_disk_is_concluded_and_compaction_changes_nothing(tmp_path, swe
     assert before.efficiency.equals(after.efficiency)
     assert before.cells.equals(after.cells)
     assert before.cells.filter(pl.col("gpus") == 1)["flags"].to_list() == ["host_bound, throttled"]
-    assert any("host_bound on 2, throttled on 1" in remark for remark in before.remarks)
+    said = "host_bound on 2 (the GPUs waited for their host), throttled on 1 ("
+    assert any(said in remark for remark in before.remarks)
     assert before.effects.select("axis", "value", "reference").rows() == [("nccl.algorithm", "ring", "auto")]
 
 
