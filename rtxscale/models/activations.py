@@ -6,17 +6,9 @@ Those of transformers' Llama under autocast; a test counts the same tensors on a
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from rtxscale.models.decoder_settings import FULL, LOW, DecoderSettings
 from rtxscale.models.shapes import Adapter
 
-if TYPE_CHECKING:
-    from rtxscale.models.memory import DecoderTraining
-
-FULL = 4
-"""Bytes of an fp32 number: whatever is trained, its gradients and optimizer states are kept in it."""
-LOW = 2
-"""Bytes of an fp16 or bf16 number: frozen weights are kept in what they compute in."""
 READERS = {
     "q_proj": "q_proj",
     "k_proj": "q_proj",
@@ -29,7 +21,7 @@ READERS = {
 """The first of the matrices that read the same tensor as this one."""
 
 
-def activations(training: DecoderTraining) -> float:
+def activations(training: DecoderSettings) -> float:
     """Bytes that autograd keeps from forward to backward, logits left out.
 
     With checkpointing a block keeps its input only (Chen et al. 2016, arXiv:1604.06174).
@@ -42,7 +34,7 @@ def activations(training: DecoderTraining) -> float:
     return outer + shape.layers * training.base_bytes * shape.hidden * training.tokens
 
 
-def block_activations(training: DecoderTraining) -> float:
+def block_activations(training: DecoderSettings) -> float:
     """Bytes that one block keeps.
 
     Source: the operations of transformers' LlamaDecoderLayer, counted as in Korthikanti et al. (2022),
@@ -58,7 +50,7 @@ def block_activations(training: DecoderTraining) -> float:
     return training.tokens * (norms + matrix_inputs + feed_forward + attention_activations(training))
 
 
-def _block_beside_adapter(training: DecoderTraining, adapter: Adapter) -> float:
+def _block_beside_adapter(training: DecoderSettings, adapter: Adapter) -> float:
     """Bytes per token that a frozen block keeps: nothing for the gradients of its own weights.
 
     Norms keep their input in fp32, SiLU and the gate's product their inputs, attention its own and its output. Each
@@ -79,7 +71,7 @@ def _block_beside_adapter(training: DecoderTraining, adapter: Adapter) -> float:
     return norms + feed_forward + attended + attention_activations(training) + adapters
 
 
-def attention_activations(training: DecoderTraining) -> float:
+def attention_activations(training: DecoderSettings) -> float:
     """Bytes per token that the attention kernel keeps, its output left out.
 
     The fused kernels keep query, key, value and one number per head (Dao et al., FlashAttention (2022),

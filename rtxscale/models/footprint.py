@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
-from rtxscale.models.activations import FULL
+from rtxscale.models.decoder_settings import FULL
 
 
 @dataclass(frozen=True, kw_only=True, order=True)

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from rtxscale.models.activations import FULL, LOW, activations, block_activations
-from rtxscale.models.shapes import Adapter, DecoderShape
+from rtxscale.models.activations import activations, block_activations
+from rtxscale.models.decoder_settings import FULL, LOW, DecoderSettings
 
 GIB = 1024**3
-FOUR_BITS = (4 + 8 / 64 + 32 / (64 * 256)) / 8
-"""Bytes of a weight in NF4 with scales that are quantised once more (QLoRA, arXiv:2305.14314, section 3)."""
 ADAM_STATES = 2
 """AdamW keeps two numbers per parameter (Loshchilov and Hutter 2019, arXiv:1711.05101, algorithm 2)."""
 GATHERED_BLOCKS = 2
@@ -22,30 +20,11 @@ LOGITS_COPIES = 3
 """fp32 numbers per logit when backward starts: log-softmax, its gradient, the logits' gradient."""
 LOGITS_IN_FORWARD = 2
 """fp32 numbers per logit when the loss is computed: the logit and its log-softmax; beside the logit as it came."""
-LOW_PRECISIONS = frozenset({"fp16", "bf16", "fp8"})
-"""Precisions that compute in two bytes; fp8 does outside its matrices, whose FP8 copies are not counted."""
-SHARDED = ("fsdp", "zero2", "zero3")
-"""Values of `parallel` under which each GPU keeps a shard of everything (FSDP2)."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class DecoderTraining:
-    """What decides the memory; `sequences` per GPU and micro-step, `context` in tokens."""
-
-    shape: DecoderShape
-    context: int
-    sequences: int
-    accumulation: int = 1
-    checkpointing: bool = False
-    attention: str = "auto"
-    precision: str = "bf16"
-    parallel: str = "ddp"
-    reshard_after_forward: bool = True
-    world: int = 1
-    adapter: Adapter | None = None
-    """What LoRA trains; None: all weights are trained."""
-    quantised: bool = False
-    """Whether the frozen matrices of the blocks are kept in four bits, as by QLoRA."""
+class DecoderTraining(DecoderSettings):
+    """A decoder in training, as `models.training.Training` asks for it."""
 
     @property
     def batch(self) -> int:
@@ -75,49 +54,6 @@ class DecoderTraining:
     def in_shards(self, world: int) -> DecoderTraining:
         """The same with all weights, gradients and states in shards over so many GPUs."""
         return replace(self, parallel="fsdp", reshard_after_forward=True, world=world)
-
-    @property
-    def tokens(self) -> int:
-        """Tokens per GPU and micro-step."""
-        return self.sequences * self.context
-
-    @property
-    def low(self) -> bool:
-        """Whether matrices are multiplied in fp16 or bf16."""
-        return self.precision in LOW_PRECISIONS
-
-    @property
-    def sharded(self) -> bool:
-        """Whether weights, gradients and optimizer states are spread over the GPUs."""
-        return self.parallel in SHARDED and self.world > 1
-
-    @property
-    def resharded(self) -> bool:
-        """Whether gathered weights are let go between forward and backward."""
-        return reshards(self.parallel, reshard_after_forward=self.reshard_after_forward)
-
-    @property
-    def trained(self) -> int:
-        """Parameters that are trained."""
-        return self.shape.parameters if self.adapter is None else self.adapter.parameters(self.shape)
-
-    @property
-    def frozen(self) -> int:
-        """Parameters that are not trained: the base of an adapter."""
-        return 0 if self.adapter is None else self.shape.parameters
-
-    @property
-    def frozen_bytes(self) -> float:
-        """Bytes of all weights that are not trained."""
-        if not self.quantised:
-            return float(self.base_bytes * self.frozen)
-        matrices = self.shape.layers * self.shape.block_matrices
-        return FOUR_BITS * matrices + self.base_bytes * (self.frozen - matrices)
-
-    @property
-    def base_bytes(self) -> int:
-        """Bytes of one of the model's own numbers, adapters left out."""
-        return LOW if self.adapter is not None and self.low else FULL
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,15 +122,6 @@ def memory_of(training: DecoderTraining) -> Memory:
         logits=LOGITS_COPIES * FULL * training.tokens * training.shape.vocab,
         gradients_at_loss=state if training.accumulation > 1 else 0.0,
     )
-
-
-def reshards(parallel: str, *, reshard_after_forward: bool) -> bool:
-    """Whether a sharded model lets go of gathered weights between forward and backward; the flag counts for fsdp alone.
-
-    >>> reshards("zero3", reshard_after_forward=False), reshards("zero2", reshard_after_forward=True)
-    (True, False)
-    """
-    return parallel == "zero3" or (parallel == "fsdp" and reshard_after_forward)
 
 
 def weight_copies(training: DecoderTraining) -> float:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from rtxscale.models.activations import FULL, LOW
 from rtxscale.models.counted import Catalogue
+from rtxscale.models.decoder_settings import FULL, LOW
 from rtxscale.models.footprint import Footprint, Subject
 
 STATES_OF_OPTIMIZER = {"sgd": 1, "adamw": 2}

@@ -10,8 +10,9 @@ from bisect import bisect_right
 from collections.abc import Mapping
 
 from rtxscale.models.counted import Catalogue, shipped
+from rtxscale.models.decoder_settings import LOW_PRECISIONS
 from rtxscale.models.footprint import Subject
-from rtxscale.models.memory import GIB, LOW_PRECISIONS, DecoderTraining
+from rtxscale.models.memory import GIB, DecoderTraining
 from rtxscale.models.shapes import SIZES
 from rtxscale.models.training import CountedTraining, Training, smallest_world
 from rtxscale.spec.cell import Cell

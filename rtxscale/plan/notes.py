@@ -11,7 +11,7 @@ from typing import Any
 
 from rtxscale.devices.gpus import find_gpu
 from rtxscale.devices.inventory import Inventory
-from rtxscale.models.memory import SHARDED
+from rtxscale.models.decoder_settings import SHARDED
 from rtxscale.plan.grid import is_communication
 from rtxscale.plan.memory_notes import memory_notes
 from rtxscale.plan.model import Dropped, PlannedSession

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from rtxscale.models.memory import SHARDED
+from rtxscale.models.decoder_settings import SHARDED
 from rtxscale.plan.grid import Point, make_grid
 from rtxscale.plan.model import Dropped
 from rtxscale.plan.rules import refusal, refusal_of_fields

@@ -5,7 +5,7 @@ One small pure rule per reason, as in `plan.rules`, which looks at them in order
 
 from __future__ import annotations
 
-from rtxscale.models.memory import SHARDED
+from rtxscale.models.decoder_settings import SHARDED
 from rtxscale.plan.site import Site
 from rtxscale.spec.cell import Cell
 from rtxscale.spec.training import Learning

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from rtxscale.models.memory import SHARDED, reshards
+from rtxscale.models.decoder_settings import SHARDED, reshards
 from rtxscale.spec.workload import LanguageWorkload
 from rtxscale.workloads import decoder, local_decoder
 from rtxscale.workloads.adapters import add_adapters
