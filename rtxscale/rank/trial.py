@@ -15,7 +15,6 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from rtxscale.models.flops import training_flops_per_token
 from rtxscale.nccl.attest import Attested
 from rtxscale.rank import rows
 from rtxscale.rank.apart import Arm, no_sync_arm
@@ -29,11 +28,11 @@ from rtxscale.rank.target import seed_of, train_to_target
 from rtxscale.rank.warmup import Stepper, WarmUp, first_step, soak, warm_up, window_steps
 from rtxscale.results.outcomes import Outcome
 from rtxscale.spec.cell import Cell
-from rtxscale.spec.workload import CollectivesWorkload, LanguageWorkload
+from rtxscale.spec.workload import CollectivesWorkload
 from rtxscale.stats.steady import steepest
 from rtxscale.workloads.collectives import Request, Timing
 from rtxscale.workloads.delay import with_delay
-from rtxscale.workloads.model_files import shape_of
+from rtxscale.workloads.model_flops import training_flops
 from rtxscale.workloads.protocol import Context, Running, work_of_latest
 from rtxscale.workloads.raw_collectives import request_of, time_request
 from rtxscale.workloads.registry import IMPLEMENTATIONS
@@ -71,7 +70,7 @@ def run_trial(order: Order, session: Session) -> RankReport:
             session.control.exchange(None)
             built_s = time.perf_counter() - started
             report = _measure(order, session, context, with_delay(running, cell.planted, context), built_s)
-        report = with_roof(report, session, None if flops_per_work(cell) is None else cell.workload.precision)
+        report = with_roof(report, session, None if training_flops(cell.workload) is None else cell.workload.precision)
         return _to_target(order, session, context, report)
 
 
@@ -148,7 +147,7 @@ def _measure(order: Order, session: Session, context: Context, running: Running,
         "collectives_s": collectives_s,
         "no_sync_s": None if arm is None else arm.seconds,
         "work_unit": running.unit,
-        "flops_per_work": flops_per_work(cell),
+        "flops_per_work": training_flops(cell.workload),
         "load_s": load_s,
         **_warm_up_facts(warm),
         **_window_facts(window),
@@ -247,15 +246,6 @@ def conclude(warm: WarmUp, timings: list[Timing], refutation: str) -> tuple[Outc
     if not warm.steady:
         return Outcome.UNSTEADY, warm.criterion
     return Outcome.OK, ""
-
-
-def flops_per_work(cell: Cell) -> float | None:
-    """Model FLOPs of one unit of work; None where they are not known, as of timm's models."""
-    workload = cell.workload
-    shape = shape_of(workload) if isinstance(workload, LanguageWorkload) else None
-    if shape is None or not isinstance(workload, LanguageWorkload):
-        return None
-    return training_flops_per_token(shape, workload.context, workload.adapter)
 
 
 def _warm_up_facts(warm: WarmUp) -> dict[str, Any]:

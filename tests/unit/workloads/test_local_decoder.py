@@ -11,13 +11,13 @@ from safetensors.torch import save_file
 from rtxscale.models.flops import training_flops_per_token
 from rtxscale.models.shapes import SIZES
 from rtxscale.nccl.attest import Verdict
-from rtxscale.rank.trial import flops_per_work
 from rtxscale.spec.cell import Cell
 from rtxscale.spec.workload import LanguageWorkload
 from rtxscale.workloads import inputs
 from rtxscale.workloads.decoder import build_decoder
 from rtxscale.workloads.language import Language
 from rtxscale.workloads.model_files import local_model, shape_of, vocab_of
+from rtxscale.workloads.model_flops import training_flops
 from rtxscale.workloads.protocol import Context
 from rtxscale.workloads.registry import complaints
 from rtxscale.workloads.script_file import DIRECTORY_VARIABLE
@@ -151,9 +151,9 @@ def test_adapters_start_from_the_models_own_weights(tuning, beside):
 def test_flops_are_those_of_the_shape_or_not_known(beside):
     cell = Cell(workload=declared())
     configured(beside)
-    assert flops_per_work(cell) == training_flops_per_token(SIZES["tiny"], 16)
+    assert training_flops(cell.workload) == training_flops_per_token(SIZES["tiny"], 16)
     configured(beside, "qwen3", head_dim=32)
-    assert flops_per_work(cell) is None
+    assert training_flops(cell.workload) is None
     assert shape_of(declared()) is None
     told = local_model(declared(), beside).identity()
     assert told.endswith("FLOPs not known: its heads are not a share of its width")
