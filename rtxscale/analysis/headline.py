@@ -12,6 +12,7 @@ import polars as pl
 
 from rtxscale.analysis.conclusions import CONFIRMED_FASTER, CONFIRMED_SLOWER, NEEDS_VISITS, UNCONFIRMED, too_few
 from rtxscale.analysis.leading import leading_points
+from rtxscale.analysis.settings import beside_size
 from rtxscale.results.outcomes import Outcome
 from rtxscale.stats.rounding import rounded
 
@@ -209,13 +210,14 @@ def _no_curve(cells: pl.DataFrame, confirmed: pl.DataFrame) -> str:
     if len(sizes) > 1:
         missing = f"two {one} counts with equal batch (weak: per {one}, strong: global) and otherwise equal settings"
     unit = fastest["work_unit"] or "unit"
+    settings, rate = beside_size(fastest["label"] or ""), f"{rounded(fastest['throughput_per_s'])} {unit}s/s"
     settled = (
         confirmed.sort("gpus", descending=True, maintain_order=True).unique("gpus", maintain_order=True).to_dicts()
     )
     found = "".join(f"; at {row['gpus']} {workers} {_confirmation(row)}" for row in settled)
     return (
-        f"No efficiency yet: {one} counts with a result: {counts}; {hardware_text(fastest)}: {fastest['workload']} "
-        f"at {rounded(fastest['throughput_per_s'])} {unit}s/s; run {missing}{found}."
+        f"No efficiency yet: {one} counts with a result: {counts}; {hardware_text(fastest)}: {fastest['workload']}"
+        f"{f' with {settings}' if settings else ''} at {rate}; run {missing}{found}."
     )
 
 

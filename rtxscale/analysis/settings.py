@@ -128,6 +128,16 @@ def read_settings(cell_json: str | None, cell_id: str, axes: Iterable[str], held
     )
 
 
+def beside_size(label: str) -> str:
+    """A cell's label without the number of GPUs and the batch, for texts that name those themselves.
+
+    >>> beside_size("gpus 2, batch 64 per GPU, bf16, compile default"), beside_size("gpus 1")
+    ('bf16, compile default', '')
+    """
+    size = ("gpus ", "batch ", "global batch ", "defaults")
+    return ", ".join(part for part in label.split(", ") if not part.startswith(size))
+
+
 def is_communication(path: str) -> bool:
     """Whether the dotted path is a setting of the communication.
 

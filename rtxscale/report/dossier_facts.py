@@ -69,7 +69,7 @@ class Facts:
 def facts_of(run: Run, conclusions: Conclusions, declaration: Declaration, files: Iterable[str] = ()) -> Facts:
     """Read what the lines need."""
     trials = run.frame("trials").collect()
-    counted = counted_trials(settled_trials(trials)).filter(pl.col("stage").ne_missing(pl.lit(SENTINEL)))
+    counted = without_sentinels(counted_trials(settled_trials(trials)))
     return Facts(
         run=run,
         conclusions=conclusions,
@@ -82,6 +82,11 @@ def facts_of(run: Run, conclusions: Conclusions, declaration: Declaration, files
         cells=tuple(_cells(trials["cell_json"])),
         files=tuple(files),
     )
+
+
+def without_sentinels(trials: pl.DataFrame) -> pl.DataFrame:
+    """The trials that were measured for a number."""
+    return trials.filter(pl.col("stage").ne_missing(pl.lit(SENTINEL)))
 
 
 def _cells(texts: pl.Series) -> Iterable[Cell]:

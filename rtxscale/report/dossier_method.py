@@ -11,9 +11,11 @@ from typing import Any
 
 import polars as pl
 
-from rtxscale.report.dossier_facts import Answer, Facts, distinct, measured
+from rtxscale.analysis.counted import of_stage, settled_trials
+from rtxscale.plan.order import SENTINEL
+from rtxscale.report.dossier_facts import Answer, Facts, distinct, measured, without_sentinels
 from rtxscale.report.evidence import profile_words, steady_words
-from rtxscale.report.numbers import number, percent
+from rtxscale.report.numbers import how_many, number, percent
 from rtxscale.spec.declare import UNKNOWN
 
 Derived = Callable[[Facts], Answer | None]
@@ -101,13 +103,15 @@ def window(facts: Facts) -> Answer | None:
 
 
 def outcomes(facts: Facts) -> Answer | None:
-    """All attempts by how they ended."""
-    counts = Counter(facts.trials["outcome"].drop_nulls())
-    return (
-        measured(distinct(f"{count} {name}" for name, count in counts.most_common()), "trials.outcome")
-        if counts
-        else None
-    )
+    """Trials by how they ended, sentinels apart, and how many attempts were followed by another one."""
+    settled = settled_trials(facts.trials)
+    ways = []
+    for words, rows in (("", without_sentinels(settled)), (" (sentinels)", of_stage(settled, SENTINEL))):
+        counts = Counter(rows["outcome"].drop_nulls())
+        ways += [f"{count} {name}{words}" for name, count in counts.most_common()]
+    again = facts.trials.height - settled.height
+    ways += [f"{how_many(again, 'attempts')} tried again"] if again else []
+    return measured(distinct(ways), "trials.outcome") if settled.height else None
 
 
 def throttling(facts: Facts) -> Answer | None:

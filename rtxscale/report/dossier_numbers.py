@@ -11,17 +11,23 @@ from typing import Any
 
 import polars as pl
 
+from rtxscale.analysis.settings import beside_size, is_communication
+from rtxscale.report.chosen import AXIS
 from rtxscale.report.dossier_facts import DECLARED, Answer, Facts, amount, distinct, measured, not_applicable
 from rtxscale.report.dossier_method import Derived
 from rtxscale.report.meaning_tables import sanity_words
-from rtxscale.report.numbers import gain, interval, number, size, throughput_unit, worker_word
+from rtxscale.report.numbers import gain, how_many, interval, number, size, throughput_unit, worker_word
 from rtxscale.spec.declare import NOT_APPLICABLE
+
+MOST = 40
+"""Most cells that a line names."""
 
 
 def default_cells(facts: Facts) -> list[dict[str, Any]]:
-    """The default cell of each workload, batch and GPU count; the fastest where the default has no result."""
+    """The default cell of each workload, size and setting that is no communication's; else the fastest of those."""
     cells = facts.conclusions.cells.filter(pl.col("throughput_per_s").is_not_null())
-    same = ["workload", "gpus", "batch_per_gpu"]
+    axes = [name for name in cells.columns if name.startswith(AXIS) and not is_communication(name.removeprefix(AXIS))]
+    same = ["workload", "gpus", "batch_per_gpu", *axes]
     cost = facts.conclusions.cost.drop("label", "gpus", "is_default", "throughput_per_s", "power_w")
     cells = cells.join(cost, on="cell_id", how="left", maintain_order="left")
     ordered = cells.sort("is_default", "throughput_per_s", descending=True).unique(
@@ -33,13 +39,17 @@ def default_cells(facts: Facts) -> list[dict[str, Any]]:
 def _per_cell(facts: Facts, where: str, value: Callable[[dict[str, Any]], str | None]) -> Answer | None:
     workers = worker_word(facts.conclusions.device)
     texts = [f"{_cell_name(cell, workers)}: {text}" for cell in default_cells(facts) if (text := value(cell))]
+    if len(texts) > MOST:
+        texts = [*texts[:MOST], f"and {len(texts) - MOST} more cells"]
     return measured("; ".join(texts), where) if texts else None
 
 
 def _cell_name(cell: dict[str, Any], workers: str) -> str:
     batch = "" if cell["batch_per_gpu"] is None else f", batch {cell['batch_per_gpu']} each"
+    settings = beside_size(cell["label"])
+    others = f", {settings}" if settings else ""
     kind = "" if cell["is_default"] else ", fastest cell"
-    return f"{cell['gpus']} {workers if cell['gpus'] > 1 else workers.removesuffix('s')}{batch}{kind}"
+    return f"{how_many(cell['gpus'], workers)}{batch}{others}{kind}"
 
 
 def throughput(facts: Facts) -> Answer | None:
@@ -53,13 +63,16 @@ def throughput(facts: Facts) -> Answer | None:
 
 
 def steps(facts: Facts) -> Answer | None:
-    """Steps per second of the default cells, from the median step."""
+    """Steps per second of the default cells, over whole windows as throughput is."""
+    steps_per_s = pl.col("window_steps") / pl.col("window_s")
+    rates = facts.counted.group_by("cell_id").agg(steps_per_s.log().mean().exp().alias("rate"))
+    known = dict(rates.drop_nulls().iter_rows())
 
     def value(cell: dict[str, Any]) -> str | None:
-        step = cell["step_time_p50_s"]
-        return f"{number(1 / step)} steps/s" if step else None
+        rate = known.get(cell["cell_id"])
+        return f"{number(rate)} steps/s" if rate else None
 
-    return _per_cell(facts, "conclusions.cells", value)
+    return _per_cell(facts, "trials.window_steps / trials.window_s", value)
 
 
 def gpu_power(facts: Facts) -> Answer | None:
@@ -118,11 +131,16 @@ def efficiency(facts: Facts) -> Answer | None:
         pl.col("is_default") & pl.col("efficiency").is_not_null() & (pl.col("gpus") != pl.col("base_gpus"))
     )
     texts = [
-        f"{row['curve']}, {row['gpus']} over {row['base_gpus']}: "
+        f"{row['curve']}{_of_series(row['series'])}, {row['gpus']} over {row['base_gpus']}: "
         f"{interval(row['efficiency'], row['efficiency_low'], row['efficiency_high'], 2)}"
         for row in rows.iter_rows(named=True)
     ]
     return measured(distinct(texts), "conclusions.efficiency") if texts else None
+
+
+def _of_series(series: str | None) -> str:
+    """What is held constant along a curve, where anything was varied that is no communication's."""
+    return f" ({series})" if series and series != "defaults" else ""
 
 
 def bandwidth(facts: Facts) -> Answer | None:
@@ -154,9 +172,20 @@ def capacity(facts: Facts) -> Answer | None:
 
 def compile_gain(facts: Facts) -> Answer | None:
     """The effect of compile at each GPU count, where it was an axis."""
-    rows = facts.conclusions.effects.filter((pl.col("axis") == "workload.compile") & pl.col("ratio").is_not_null())
+    return _gain_of(facts, "workload.compile", "compile was not varied")
+
+
+def fp8_gain(facts: Facts) -> Answer | None:
+    """The effect of FP8 at each GPU count, where it was one of several precisions."""
+    return _gain_of(facts, "workload.precision", "FP8 was not varied", "fp8")
+
+
+def _gain_of(facts: Facts, axis: str, absent: str, value: str | None = None) -> Answer | None:
+    effects = facts.conclusions.effects.filter((pl.col("axis") == axis) & pl.col("ratio").is_not_null())
+    either = pl.any_horizontal(pl.col("value", "reference") == pl.lit(value, pl.String))
+    rows = effects if value is None else effects.filter(either)
     if rows.is_empty():
-        return not_applicable("compile was not varied")
+        return not_applicable(absent)
     texts = [
         f"{row['gpus']}: {row['value']} against {row['reference']} {gain(row['ratio'] - 1)} ({row['verdict']})"
         for row in rows.sort("gpus", "value").iter_rows(named=True)
@@ -193,7 +222,7 @@ NUMBERS: dict[str, Derived] = {
     "capacity": capacity,
     "compile_gain": compile_gain,
     "signals": signals,
-    "fp8_gain": _needs_runs("FP8 was not varied"),
+    "fp8_gain": fp8_gain,
     "needs_two_cards": _needs_runs("a run has one model of GPU; compare two dossiers with --diff"),
     "needs_two_links": _needs_runs("a run has one generation of PCIe; compare two dossiers with --diff"),
 }

@@ -1,4 +1,4 @@
-"""Energy per unit of work against GPU count: of the defaults, of the thriftiest settings, and at the wall if metered.
+"""Energy per unit of work against GPU count: of default cells, of the thriftiest settings, and at the wall if metered.
 
 Energy is that of the used GPUs alone unless a series says otherwise; other cells are grey points. Called by `charts`.
 """
@@ -11,12 +11,14 @@ from typing import Any
 import altair as alt
 import polars as pl
 
+from rtxscale.analysis.settings import beside_size
 from rtxscale.report.chosen import GREY, evenly
 from rtxscale.report.figure import Figure, any_known, chart_of, series_color, series_shape, tooltips
 from rtxscale.report.numbers import TOO_FEW, interval, number, telling
 
 DEFAULTS, THRIFTIEST, WALL = "defaults", "least energy", "defaults, at the wall"
-ORDER = (DEFAULTS, THRIFTIEST, WALL)
+FAMILIES = 6
+"""Most settings beside communication that are told apart; the cells of others are grey."""
 CONTEXT = ("gpus", "energy", "label", "energy_text")
 """What is kept of a grey point."""
 GPU_ENERGY, WALL_ENERGY = "energy_per_work", "wall_energy_per_work"
@@ -31,7 +33,9 @@ def energy_figure(cost: pl.DataFrame, workers: str) -> Figure | None:
     drawn = {row["cell"] for row in rows}
     others = [row for row in known.iter_rows(named=True) if row["cell_id"] not in drawn]
     grey = [{name: _row("", row, GPU_ENERGY)[name] for name in CONTEXT} for row in evenly(others, GREY)]
-    labels = [label for label in ORDER if any(row["series"] == label for row in rows)]
+    labels = list(
+        dict.fromkeys(row["series"] for row in sorted(rows, key=lambda row: row["series"] in (THRIFTIEST, WALL)))
+    )
     unit = known["unit"][0] or "unit of work"
     return Figure(
         key="energy",
@@ -45,16 +49,24 @@ def energy_figure(cost: pl.DataFrame, workers: str) -> Figure | None:
 
 
 def _told(known: pl.DataFrame) -> Iterator[dict[str, Any]]:
-    """Of each GPU count the default cell, the thriftiest cell where that is another, and what a meter read."""
+    """Of each GPU count the default cells, the thriftiest cell where that is another, and what a meter read."""
+    named = _families(known)
     for _, cells in known.group_by("gpus", maintain_order=True):
-        default = cells.filter("is_default").head(1).to_dicts()
-        for row in default:
-            yield _row(DEFAULTS, row, GPU_ENERGY)
-            if row[f"{WALL_ENERGY}_j"] is not None:
+        for row in cells.filter("is_default").iter_rows(named=True):
+            if (family := named.get(beside_size(row["label"]))) is None:
+                continue
+            yield _row(family, row, GPU_ENERGY)
+            if row[f"{WALL_ENERGY}_j"] is not None and len(named) == 1:
                 yield _row(WALL, row, WALL_ENERGY)
         least = cells.row(0, named=True)
         if not least["is_default"] and cells.height > 1:
             yield _row(THRIFTIEST, least, GPU_ENERGY)
+
+
+def _families(known: pl.DataFrame) -> dict[str, str]:
+    """Settings beside size and communication -> what their series is called; `DEFAULTS` where there is one alone."""
+    found = list(dict.fromkeys(beside_size(label) for label in known.filter("is_default")["label"]))
+    return {found[0]: DEFAULTS} if len(found) == 1 else {family: family or DEFAULTS for family in found[:FAMILIES]}
 
 
 def _row(series: str, row: dict[str, Any], quantity: str) -> dict[str, Any]:

@@ -19,7 +19,8 @@ from rtxscale.report.figure import LINE, WRAPPED, Figure, any_known, chart_of, t
 from rtxscale.report.numbers import gain, how_many, interval, number, telling
 from rtxscale.report.theme import DIVERGING
 
-NOT_KNOBS = ("gpus", "workload.batch_per_gpu", "workload.global_batch")
+NOT_KNOBS = ("gpus", "workload.batch_per_gpu", "workload.global_batch", "workload.model", "workload.size")
+"""Axes that say what is trained and how much of it: between their values throughput says nothing of a setting."""
 MAPS = 4
 EFFECTS = 24
 """Most settings in the effect plot: those with the largest effects."""
@@ -29,7 +30,7 @@ SIGNED = "datum.value == 0 ? '0' : format(datum.value, '+.3~r')"
 
 
 def knob_axes(cells: pl.DataFrame) -> list[str]:
-    """Dotted paths of the axes under test, most values first; the size of the problem is no knob."""
+    """Dotted paths of the axes under test, most values first; what is trained, and its size, are no knobs."""
     counts = {}
     for column in cells.columns:
         path = column.removeprefix(AXIS)
@@ -144,8 +145,8 @@ def _spread(relative: pl.DataFrame, knobs: tuple[str, str]) -> float:
 
 def _heat_words(cells: pl.DataFrame, rows: list[dict[str, Any]], axes: list[str]) -> str:
     words = "Throughput over the default of the same size: above 1 (blue) is faster. As found, without intervals."
-    if len(axes) > 2:
-        words += " Geometric mean over the other settings"
+    if len(axes) > 2 or any(row["cells"] > 1 for row in rows):
+        words += " Geometric mean over what else was varied"
         words += ", of which not every tile has the same." if _uneven(rows) else "."
     for name, axis in (("x", axes[0]), ("y", axes[1])):
         shown, every = len({row[name] for row in rows}), cells[AXIS + axis].drop_nulls().n_unique()

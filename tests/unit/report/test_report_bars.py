@@ -120,3 +120,22 @@ def test_the_energy_chart_is_drawn(golden):
     svg = vl_convert.vegalite_to_svg(picture_spec(figure), vl_version=vega_lite_version())
     assert "energy (J/image)" in svg
     assert svg.count("<path") > 89
+
+
+def test_energy_of_several_default_cells_is_told_apart_by_what_was_varied():
+    rows = [
+        cost(
+            cell_id=f"{gpus}{name}", gpus=gpus, label=f"gpus {gpus}, {name}", energy_per_work_j=energy, is_default=True
+        )
+        for gpus in (1, 2)
+        for name, energy in (("bf16", 0.1), ("fp32", 0.5))
+    ]
+    figure = energy_figure(pl.concat(rows), "GPUs")
+    assert figure.labels == ("bf16", "fp32")
+    assert [(row["series"], row["gpus"]) for row in figure.datasets["told"]] == [
+        ("bf16", 1),
+        ("fp32", 1),
+        ("bf16", 2),
+        ("fp32", 2),
+    ]
+    assert figure.datasets["grey"] == []
