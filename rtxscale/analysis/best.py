@@ -27,7 +27,7 @@ ERROR_RATE = 0.05
 def best_table(cells: pl.DataFrame, measured: Replicates) -> pl.DataFrame:
     """One row per curve, GPU count, batch and workload settings."""
     known = cells.filter(pl.col("throughput_per_s").is_not_null())
-    candidates = pl.concat([_candidates(on_curve(known, curve)) for curve in BATCH_OF_CURVE])
+    candidates = _candidates(known)
     if not candidates.height:
         return empty(BEST)
     each = [*GROUP, "cell_id"]
@@ -43,10 +43,14 @@ _MOMENTS = ("log_mean", "log_var", "visits")
 
 
 def _candidates(cells: pl.DataFrame) -> pl.DataFrame:
-    """The cells of each group beside its default one, of groups whose batch belongs to a curve."""
+    """The cells of each group beside its default one, of groups whose batch belongs to a curve.
+
+    Where no batch has a curve, as with one GPU count alone, all cells stand under every curve they are declared for.
+    """
+    curves = [on_curve(cells, curve) for curve in BATCH_OF_CURVE]
     sizes = pl.col("gpus").n_unique().over("constant", "rest")
-    on_a_curve = cells.filter(sizes > 1)
-    used = on_a_curve if on_a_curve.height else cells
+    on_a_curve = pl.concat([curve.filter(sizes > 1) for curve in curves])
+    used = on_a_curve if on_a_curve.height else pl.concat(curves)
     default = used.filter("is_default").sort("cell_id").unique(GROUP, keep="first", maintain_order=True)
     reference = default.select(
         *GROUP,

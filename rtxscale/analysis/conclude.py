@@ -23,7 +23,7 @@ from rtxscale.analysis.efficiency import efficiency_table
 from rtxscale.analysis.flags import flagged, with_drift
 from rtxscale.analysis.headline import headline
 from rtxscale.analysis.interpret import Measured, interpreted
-from rtxscale.analysis.remarks import Evidence, remarks
+from rtxscale.analysis.remarks import Evidence, is_import, left_out_rows, remarks
 from rtxscale.analysis.script_code import code_remarks
 from rtxscale.analysis.targets import target_remarks, target_table
 from rtxscale.errors import SpecError
@@ -45,7 +45,7 @@ def conclude(run: Run, *, price: Price | None = None) -> Conclusions:
     settled = flagged(trials, attestation, environment)
     axes = run.manifest["axes"]
     lazy = {"telemetry": run.frame("telemetry"), "steps": run.frame("steps")}
-    visits, problems = _visits_asked(run)
+    visits, problems = (None, left_out_rows(environment)) if is_import(trials) else _visits_asked(run)
     found = conclude_tables(
         settled, collectives, axes=axes, attestation=attestation, price=price, visits=visits, **lazy
     )

@@ -21,12 +21,20 @@ from rtxscale.analysis.efficiency import ABOVE_ONE, SUPERLINEAR
 from rtxscale.analysis.flags import MEANINGS
 from rtxscale.analysis.headline import more_visits, too_wide
 from rtxscale.analysis.settings import SIZE_AXES
-from rtxscale.results.outcomes import Outcome
+from rtxscale.results.outcomes import SIMULATED, Outcome
+from rtxscale.stats.rounding import fixed, places
 
 SHOWN = 4
 """Examples in one kind of remark; the rest is counted."""
 TOLERANCE = 0.005
 """Relative difference of measured and declared work per step that counts as equal."""
+LEFT_OUT = "rows left out"
+"""The fact of an import's environment that says which rows of the file gave no result."""
+MORE_SESSIONS = (
+    "Import a table with rows of several independent sessions: told apart by a column visit, or by rows: sessions in "
+    "the mapping"
+)
+"""What gives an imported cell of one visit another."""
 SAMPLES = ("image", "sample")
 """Units of work that a batch is counted in; of others, such as tokens, a sample has many."""
 
@@ -48,6 +56,31 @@ class Evidence:
     axes: Mapping[str, Sequence[Any]]
     visits: int | None = None
     """Visits that the sweep asks for; None where that is not known."""
+
+    @property
+    def imported(self) -> bool:
+        """Whether no sweep of ours can measure again what is missing."""
+        return is_import(self.settled)
+
+    @property
+    def finish(self) -> str:
+        """What completes an unfinished run, as a sentence."""
+        return "Import the rows that are missing as well." if self.imported else "Run the sweep again to finish it."
+
+
+def is_import(trials: pl.DataFrame) -> bool:
+    """Whether these trials were all measured elsewhere; False where there are none.
+
+    >>> is_import(pl.DataFrame({"source": ["imported: a.csv"]})), is_import(pl.DataFrame({"source": [None, "x"]}))
+    (True, False)
+    """
+    return bool(trials.height and (trials["source"].fill_null(SIMULATED) != SIMULATED).all())
+
+
+def left_out_rows(environment: pl.DataFrame) -> tuple[str, ...]:
+    """What an import says of rows that gave no result; nothing where all did."""
+    said = environment.filter((pl.col("subject") == "import") & (pl.col("name") == LEFT_OUT))["value"].unique().sort()
+    return tuple(f"Of the imported file, {text}." for text in said)
 
 
 def remarks(evidence: Evidence) -> tuple[str, ...]:
@@ -78,11 +111,13 @@ def _not_counted(evidence: Evidence) -> Iterator[str]:
     if failed.height:
         counts = failed.group_by("outcome").len().sort(["len", "outcome"], descending=[True, False]).iter_rows()
         shown = ", ".join(f"{count} {outcome}" for outcome, count in counts)
-        yield f"{failed.height} of {settled.height} trials did not end ok and are not counted: {shown}."
+        be = "is" if failed.height == 1 else "are"
+        yield f"{failed.height} of {settled.height} trials did not end ok and {be} not counted: {shown}."
     broken = not_counted(settled)
     if broken:
         words = ", ".join(f"{count} {reason}" for reason, count in broken)
-        yield f"{sum(count for _, count in broken)} ok trials are not counted: {words}."
+        many = sum(count for _, count in broken)
+        yield f"{many} ok {'trial is' if many == 1 else 'trials are'} not counted: {words}."
 
 
 def _invariant(evidence: Evidence) -> Iterator[str]:
@@ -123,11 +158,13 @@ def _without_base(evidence: Evidence) -> Iterator[str]:
     several, single = left.filter(pl.col("gpus") > 1), left.filter(pl.col("gpus") == 1)
     if several.height:
         missing = "add 1 to the axis gpus"
-        if (cells["gpus"] == 1).any():
-            missing = f"measure one {one} with their batch (weak: per {one}, strong: global) and settings"
+        if evidence.imported or (cells["gpus"] == 1).any():
+            verb = "import" if evidence.imported else "measure"
+            missing = f"{verb} one {one} with their batch (weak: per {one}, strong: global) and settings"
+        again = "" if evidence.imported else ", or run the sweep again if its base failed"
         yield (
             f"No efficiency for {_some(several['label'])}: no smaller {one} count with the same batch and settings has "
-            f"a result; {missing}, or run the sweep again if its base failed."
+            f"a result; {missing}{again}."
         )
     if not single.height or evidence.efficiency.height:
         return
@@ -159,8 +196,11 @@ def _one_visit(evidence: Evidence) -> Iterator[str]:
     single = cells.filter(pl.col("sessions") < 2)
     if single.height:
         advice = more_visits(evidence.visits)
+        if evidence.imported:
+            advice = "an output of nccl-tests is one session" if evidence.collectives.height else MORE_SESSIONS
+        was = "was" if single.height == 1 else "were"
         yield (
-            f"{single.height} of {cells.height} cells were measured in one visit only: no interval; repeats within a "
+            f"{single.height} of {cells.height} cells {was} measured in one visit only: no interval; repeats within a "
             f"session do not replace it. {advice[0].upper()}{advice[1:]}."
         )
 
@@ -172,11 +212,11 @@ def _uneven_slots(evidence: Evidence) -> Iterator[str]:
     partly, apart = uneven.filter(pl.col("common") > 0), uneven.filter(pl.col("common") == 0)
     if partly.height:
         named = [f"{row['label']}: {row['common']} of {row['slots']} GPUs" for row in partly.iter_rows(named=True)]
-        yield f"Only the GPUs that every visit has count in {_some(named)}. Run the sweep again to finish it."
+        yield f"Only the GPUs that every visit has count in {_some(named)}. {evidence.finish}"
     if apart.height:
         yield (
             f"No GPU was measured in every visit in {_some(apart['label'])}: its visits are means over different GPUs. "
-            "Run the sweep again to finish it."
+            f"{evidence.finish}"
         )
 
 
@@ -193,7 +233,7 @@ def _left_out_pairs(evidence: Evidence) -> Iterator[str]:
     more = f"; {len(rows) - SHOWN} more comparisons" if len(rows) > SHOWN else ""
     yield (
         "Effects leave out the pairs of cells that some visit lacks, until the run is complete "
-        f"({'; '.join(named)}{more}). Run the sweep again to finish it."
+        f"({'; '.join(named)}{more}). {evidence.finish}"
     )
 
 
@@ -238,15 +278,15 @@ def _silent_axes(evidence: Evidence) -> Iterator[str]:
             continue
         varied = known.filter(pl.col(f"axis:{axis}").is_not_null())
         if varied[f"axis:{axis}"].n_unique() > 1:
-            yield f"No effect of {axis}: {_silence(cells, varied, axis, evidence.axes.get(axis, ()))}"
+            yield f"No effect of {axis}: {_silence(evidence, varied, axis)}"
 
 
-def _silence(cells: CellTable, varied: pl.DataFrame, axis: str, written: Sequence[Any]) -> str:
+def _silence(evidence: Evidence, varied: pl.DataFrame, axis: str) -> str:
     """Why an axis with several values has no effect; `varied` are its cells with a throughput."""
-    ids = varied["cell_id"].to_list()
-    pairs = compared_cells(cells, axis, written)
+    cells, ids = evidence.cells, varied["cell_id"].to_list()
+    pairs = compared_cells(cells, axis, evidence.axes.get(axis, ()))
     if pairs.filter(pl.col("cell_id").is_in(ids) & pl.col("reference_id").is_in(ids)).height:
-        return "the cells that differ in it alone share no visit. Run the sweep again to finish it."
+        return f"the cells that differ in it alone share no visit. {evidence.finish}"
     others = [cells.settings[cell_id].other_than(axis) for cell_id in ids]
     if len(set(others)) < len(others):
         return "of the cells with a result that differ in it alone none has the value that others are compared with."
@@ -259,7 +299,8 @@ def _flags(evidence: Evidence) -> Iterator[str]:
         counts = flags.group_by("flags").len().sort(["len", "flags"], descending=[True, False]).iter_rows()
         told = ((f"{flag} on {count}", MEANINGS.get(flag)) for flag, count in counts)
         shown = ", ".join(words if meaning is None else f"{words} ({meaning})" for words, meaning in told)
-        yield f"Flags among {evidence.counted.height} counted trials: {shown}."
+        many = evidence.counted.height
+        yield f"Flags among {many} counted trial{'s' * (many != 1)}: {shown}."
 
 
 def _profile(evidence: Evidence) -> Iterator[str]:
@@ -271,21 +312,26 @@ def _rate(cell: dict[str, Any]) -> str:
     """A cell's throughput in words, with its interval."""
     low, high = cell["throughput_low"], cell["throughput_high"]
     unit, visits = f"{cell['work_unit'] or 'unit'}s/s", cell["visits"]
-    rate = f"{_digits(cell['throughput_per_s'])} {unit}"
+    (rate,) = _alike(cell["throughput_per_s"])
     if too_wide(low, high):
-        rate += f" ({too_few(visits)})"
+        rate = f"{rate} {unit} ({too_few(visits)})"
     elif low is not None and high is not None:
-        rate = f"{_digits(cell['throughput_per_s'])} ({_digits(low)}-{_digits(high)}) {unit}"
+        rate, left, right = _alike(cell["throughput_per_s"], low, high)
+        rate = f"{rate} ({left}-{right}) {unit}"
+    else:
+        rate = f"{rate} {unit}"
     return f"{cell['label']}: {rate} over {visits} visit{'' if visits == 1 else 's'}"
 
 
-def _digits(value: float) -> str:
-    """A throughput with five digits, or all before the point.
+def _alike(*values: float) -> list[str]:
+    """A throughput and its bounds with as many decimal places: five digits of the largest, or all before the point.
 
-    >>> _digits(123456.7), _digits(83.97214)
-    ('123,457', '83.972')
+    >>> _alike(123456.7), _alike(83.97214), _alike(1000.6, 995.17, 1008.2), _alike(99.4, 98.123, 100.7)
+    (['123,457'], ['83.972'], ['1,001', '995', '1,008'], ['99.40', '98.12', '100.70'])
     """
-    return f"{value:,.0f}" if value >= 1000 else f"{value:.5g}"
+    alike = places(max(values), 5)
+    alike = alike if alike > 1 else 0
+    return [fixed(value, alike) for value in values]
 
 
 def _worker(evidence: Evidence) -> str:

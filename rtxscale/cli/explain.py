@@ -46,8 +46,13 @@ def explain(
 
     opened = open_run(run, results)
     row = last_attempt(opened, trial)
-    planned = planned_trial(row)
     attestation = seen(opened, row)
+    row["flags"] = flags_of(opened, row, attestation)
+    if row["source"] not in (None, SIMULATED):
+        print(printable("\n".join(summary(row, None, attestation))))
+        print(printable(f"\nNot measured by rtxscale ({row['source']}), so there is no command that repeats it."))
+        return
+    planned = planned_trial(row)
     if row["source"] == SIMULATED:
         print(printable("\n".join(summary(row, planned, attestation))))
         print("\nSimulated: nothing ran, so there is no command that repeats it; the same sweep gives the same number.")
@@ -80,12 +85,17 @@ def choose(text: str, known: list[str], run_id: str) -> str:
     Raises:
         BadInput: none or several do.
     """
+    if not text.strip():
+        raise BadInput(
+            "found an empty trial id; expected an id, or as much of its beginning as is unique; "
+            "`rtxscale show --csv trials` lists them"
+        )
     if not known:
         raise BadInput(f"{text}: run {run_id} has no trials yet; expected the id of a measured trial")
     matches = [trial_id for trial_id in known if trial_id.startswith(text.lower())]
     if len(matches) == 1:
         return matches[0]
-    if matches and text:
+    if matches:
         listed = ", ".join(matches[:NAMED]) + (", ..." if len(matches) > NAMED else "")
         raise BadInput(f"{text}: found {len(matches)} trials that begin so ({listed}); expected more of the id")
     near = difflib.get_close_matches(text.lower(), known, n=NAMED, cutoff=0.4) or known[:NAMED]
@@ -134,6 +144,18 @@ def seen(run: Run, row: dict[str, Any]) -> pl.DataFrame:
     return run.frame("attestation").filter(same).collect()
 
 
+def flags_of(run: Run, row: dict[str, Any], attestation: pl.DataFrame) -> list[str]:
+    """The flags of the trial, those included that follow from what was measured."""
+    import polars as pl
+
+    from rtxscale.analysis.flags import flagged
+
+    same = (pl.col("trial_id") == row["trial_id"]) & pl.col("attempt").eq_missing(pl.lit(row["attempt"]))
+    own = run.frame("trials").filter(same).tail(1).collect()
+    flags: list[str] = flagged(own, attestation, run.frame("environment").collect())["flags"][0].to_list()
+    return flags
+
+
 def place_of_script(run: Run, attestation: pl.DataFrame) -> str:
     """The sweep file's directory, for the code of this attempt; of the run's latest where it ended too early to say."""
     own = [item["observed"] for item in attestation.iter_rows(named=True) if item["subject"] == "workload.directory"]
@@ -141,14 +163,14 @@ def place_of_script(run: Run, attestation: pl.DataFrame) -> str:
     return str(known[-1]) if known else ""
 
 
-def summary(row: dict[str, Any], planned: Trial, attestation: pl.DataFrame) -> list[str]:
-    """What was asked, measured and seen, a line each."""
+def summary(row: dict[str, Any], planned: Trial | None, attestation: pl.DataFrame) -> list[str]:
+    """What was asked, measured and seen, a line each; `planned` is None of a trial that was imported."""
     lines = [f"trial {row['trial_id']}, attempt {row['attempt']}: {row['outcome']}"]
     lines += [f"  {name:<9} {text}" for name, text in _facts(row, planned)]
     for item in attestation.iter_rows(named=True):
         found = item["observed"] or "nothing"
         lines.append(f"  {'seen':<9} {item['subject']}: asked {item['requested']}, seen {found}: {item['verdict']}")
-    if planned.trial_id != row["trial_id"]:
+    if planned is not None and planned.trial_id != row["trial_id"]:
         lines.append(
             "  note      this rtxscale gives the same cell another id; the command below is what it understands"
         )
@@ -169,27 +191,51 @@ def planted_words(planted: Planted) -> str:
     return "; ".join(words)
 
 
-def _facts(row: dict[str, Any], planned: Trial) -> Iterator[tuple[str, str]]:
-    from rtxscale.report.numbers import number, throughput_unit
+def _facts(row: dict[str, Any], planned: Trial | None) -> Iterator[tuple[str, str]]:
     from rtxscale.spec.cell import as_text
 
     axes = json.loads(row["axes_json"] or "{}")
-    yield "asked", ", ".join(f"{path} {as_text(value)}" for path, value in axes.items()) or planned.cell.canonical()
-    if planted := planted_words(planned.cell.planted):
+    asked = ", ".join(f"{path} {as_text(value)}" for path, value in axes.items())
+    yield (
+        "asked",
+        asked or (row["cell_json"] or "nothing that is known" if planned is None else planned.cell.canonical()),
+    )
+    if planned is not None and (planted := planted_words(planned.cell.planted)):
         yield "planted", planted
-    yield "workload", f"{row['workload']}, batch {row['batch_per_gpu']} per worker, {row['precision']}"
-    stage = "" if planned.stage == "sweep" else f"{planned.stage}, "
+    batch = None if row["batch_per_gpu"] is None else f"batch {row['batch_per_gpu']} per worker"
+    yield "workload", ", ".join(str(part) for part in (row["workload"], batch, row["precision"]) if part is not None)
+    stage = "" if row["stage"] in (None, "sweep") else f"{row['stage']}, "
     yield "place", f"{stage}visit {row['visit']}, repeat {row['repeat']}, session {row['session_id']}"
     if row["message"]:
         yield "message", str(row["message"])
     if row["throughput_per_s"] is not None:
-        rate = f"{number(row['throughput_per_s'])} {throughput_unit(row['work_unit'])}"
-        window = f"window {number(row['window_s'], 3)} s, {row['window_steps']} steps"
-        how = SIMULATED if row["source"] == SIMULATED else "measured"
-        yield how, f"{rate}; {window}, after {number(row['warmup_s'], 3)} s of warm-up"
+        yield _measured(row)
+    if row["flags"]:
+        yield "flags", ", ".join(_flag_words(flag) for flag in row["flags"])
     if row["device_names"]:
-        yield "on", f"{row['gpus']} workers: {', '.join(row['device_names'])}"
-    if row["threads"] is None:
+        workers = f"{row['gpus']} worker{'s' * (row['gpus'] != 1)}"
+        yield "on", f"{workers}: {', '.join(row['device_names'])}"
+    if planned is not None and row["threads"] is None:
         yield "threads", "not recorded; 1 CPU thread per worker is assumed"
     if (row["nodes"] or 1) > 1:
         yield "nodes", f"it ran on {row['nodes']} machines; the command starts all workers on one"
+
+
+def _measured(row: dict[str, Any]) -> tuple[str, str]:
+    """The throughput with its window and its warm-up, as far as they are known."""
+    from rtxscale.report.numbers import number, throughput_unit
+
+    how = "measured" if row["source"] is None else SIMULATED if row["source"] == SIMULATED else "given"
+    words = f"{number(row['throughput_per_s'])} {throughput_unit(row['work_unit'])}"
+    if row["window_s"] is not None:
+        words += f"; window {number(row['window_s'], 3)} s"
+        words += "" if row["window_steps"] is None else f", {row['window_steps']} steps"
+    if row["warmup_s"] is not None:
+        words += f", after {number(row['warmup_s'], 3)} s of warm-up"
+    return how, words
+
+
+def _flag_words(flag: str) -> str:
+    from rtxscale.analysis.flags import MEANINGS
+
+    return f"{flag} ({MEANINGS[flag]})" if flag in MEANINGS else flag

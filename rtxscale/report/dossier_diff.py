@@ -54,7 +54,7 @@ def fields_of(dossier: Opened) -> dict[str, str]:
 
 def _lines(data: Mapping[str, Any]) -> dict[str, str]:
     known = {
-        line["id"]: str(line["value"])
+        line["id"]: _text(line["value"])
         for line in _listed(data.get("lines"))
         if isinstance(line, dict) and isinstance(line.get("id"), str) and "value" in line
     }
@@ -72,7 +72,7 @@ def _settings(dossier: Opened, data: Mapping[str, Any]) -> dict[str, str]:
         sweep = parse_sweep(dossier.text(SWEEP), SWEEP)
     except SpecError:
         run = data.get("run")
-        return {"sweep": str(run.get("sweep_id") if isinstance(run, dict) else None)}
+        return {"sweep": _text(run.get("sweep_id") if isinstance(run, dict) else None)}
     return {f"sweep.{path}": value for path, value in _flat(sweep.model_dump(mode="json"))}
 
 
@@ -81,7 +81,18 @@ def _flat(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
         for name, item in value.items():
             yield from _flat(item, f"{path}.{name}" if path else str(name))
     else:
-        yield path, ", ".join(map(str, value)) if isinstance(value, list) and value else str(value)
+        yield path, ", ".join(map(_text, value)) if isinstance(value, list) and value else _text(value)
+
+
+def _text(value: Any) -> str:
+    """A value as the reader sees it; one that is null is not there.
+
+    >>> _text(None), _text(True), _text(2.0)
+    ('not there', 'true', '2.0')
+    """
+    if value is None:
+        return ABSENT
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _packages(text: str) -> dict[str, str]:

@@ -1,14 +1,15 @@
 """Results that rtxscale did not measure, in its tables: everything that reads a run then works on them.
 
 Pure: rows and a mapping in, Arrow tables out. What the source does not say stays null; nothing is guessed, and a number
-that cannot be made from what is there is refused in words. Rows of equal settings are repeats of one session unless the
-mapping says that they are independent. Called by `cli.import_results`, which writes through `results.write`.
+that cannot be made from what is there is refused in words. A row without any result is left out, and that is said. Rows
+of equal settings are repeats of one session unless the mapping says that they are independent. Called by
+`cli.import_results`, which writes through `results.write`.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +24,10 @@ from rtxscale.spec.mapping import FIELDS, ImportMapping, is_field
 
 NODE = "imported"
 """Stands in for a node's name."""
+LEFT_OUT = "rows left out"
+"""Name of the environment's fact that says which rows gave no result."""
+NAMED = 4
+"""Most rows that are named one by one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,12 +71,21 @@ def import_table(foreign: ForeignTable, mapping: ImportMapping, source: str) -> 
     rows = [_fields(foreign, place, columns, mapping) for place in range(len(foreign.rows))]
     rows, again = _once(rows, foreign, by_id="trial" in columns)
     numbering = Numbering()
-    made = [trial_row(row, place, mapping, numbering, source) for place, row in enumerate(rows, start=1)]
-    made += [trial_row(row, 0, mapping, numbering, source) for row in _base_rows(rows)]
+    read = [trial_row(row, place, mapping, numbering, source) for place, row in enumerate(rows, start=1)]
+    empty = [row["number"] for row, one in zip(rows, read, strict=True) if one is None]
+    if len(empty) == len(rows):
+        raise BadInput(
+            f"{foreign.file}: found no row with a result; expected throughput_per_s, steps_per_s, step_time_s or "
+            "efficiency in one at least; give other columns their place in a mapping"
+        )
+    read += [trial_row(row, 0, mapping, numbering, source) for row in _base_rows(rows)]
+    made = [one for one in read if one is not None]
     unused = [name for name in foreign.columns if name not in columns.values()]
     notes = [f"{again} rows that repeat another one word by word are counted once"] if again else []
     retried = sum(count - 1 for count in numbering.attempts.values())
     notes += [f"{retried} rows are further attempts at a trial: its last good one counts"] if retried else []
+    left_out = _left_out(empty)
+    notes += [left_out] if left_out else []
     notes += [f"columns not used: {', '.join(unused)}"] if unused else []
     trials = [row for _, row in made]
     cells = [cell for cell, _ in made]
@@ -83,7 +97,7 @@ def import_table(foreign: ForeignTable, mapping: ImportMapping, source: str) -> 
             "whole numbers of at most 18 digits, and batches whose product with the GPUs is one"
         ) from error
     return Imported(
-        tables={"trials": measured, "environment": environment(source, {})},
+        tables={"trials": measured, "environment": environment(source, {LEFT_OUT: left_out} if left_out else {})},
         axes=axes_of(cells, mapping.study),
         notes=tuple(notes),
     )
@@ -116,6 +130,16 @@ def axes_of(cells: Iterable[Mapping[str, Any]], study: str) -> dict[str, tuple[A
     }
 
 
+def _left_out(numbers: Sequence[int]) -> str:
+    """Which rows of the file gave no result; empty where all did."""
+    if not numbers:
+        return ""
+    named = ", ".join(map(str, numbers[:NAMED])) + (", ..." if len(numbers) > NAMED else "")
+    if len(numbers) == 1:
+        return f"row {named} holds neither a number nor a failure, so no result is given, and is left out"
+    return f"{len(numbers)} rows ({named}) hold neither a number nor a failure, so no result is given: left out"
+
+
 def _once(rows: list[dict[str, Any]], foreign: ForeignTable, *, by_id: bool) -> tuple[list[dict[str, Any]], int]:
     """Rows without those that say the same of the same named trial again."""
     if not by_id:
@@ -132,7 +156,7 @@ def _fields(foreign: ForeignTable, place: int, columns: Mapping[str, str], mappi
     raw = foreign.rows[place]
     values = {name: value_of(name, raw[theirs], f"{where}, column {theirs}") for name, theirs in columns.items()}
     values |= {name: value_of(name, value, f"constant {name}") for name, value in mapping.constants.items()}
-    values["where"] = where
+    values |= {"where": where, "number": foreign.numbers[place], "throughput column": columns.get("throughput_per_s")}
     return values
 
 

@@ -1,8 +1,9 @@
 """An output of nccl-tests in our tables: one trial of a collectives workload, and a row per message size.
 
 Its in-place columns are taken, as everywhere here. Version and iterations go into the environment: the number of
-warm-up iterations changed between versions, so small messages of old and new outputs are unlike. Called by
-`cli.import_results`.
+warm-up iterations changed between versions, so small messages of old and new outputs are unlike. The text does not say
+with which NCCL settings it ran, so they are marked as not recorded unless the mapping says some, and the id of the
+trial comes from the text as well. Called by `cli.import_results`.
 """
 
 from __future__ import annotations
@@ -25,6 +26,12 @@ from rtxscale.spec.mapping import ImportMapping
 
 DTYPES = {"float": "fp32", "half": "fp16", "bfloat16": "bf16"}
 MIB = 2**20
+SAY_SETTINGS = (
+    "nccl-tests does not write with which NCCL settings it ran: say them under constants of a mapping, such as "
+    "nccl.p2p: disabled, or nccl.p2p: auto where none was set"
+)
+UNTOLD = ("nccl.settings", "not recorded")
+"""Stands in a cell for settings of NCCL that nobody has told: such a cell is none of ours, and not the default one."""
 
 
 def looks_like_nccl_tests(text: str) -> bool:
@@ -80,8 +87,10 @@ def _tables(
         "workload.sizes_mib": sorted({row.size_bytes / MIB for row in found.rows}),
         "workload.precision": DTYPES.get(next(iter(dtypes)), next(iter(dtypes))) if len(dtypes) == 1 else "mixed",
     }
-    canonical = cell_of(ranks, settings)[0]
-    trial_id = trial_id_of(canonical, 1, 1, 0)
+    told = {path: value for path, value in settings.items() if path.startswith("nccl.")} or dict([UNTOLD])
+    canonical = cell_of(ranks, settings | told)[0]
+    # Outputs that differ in what the text does not say have one cell, but are other trials.
+    trial_id = trial_id_of(f"{canonical}|{source}", 1, 1, 0)
     trial = {
         "trial_id": trial_id,
         "attempt": 1,
@@ -114,8 +123,8 @@ def _tables(
             "collectives": table("collectives", collectives),
             "environment": environment(source, facts),
         },
-        axes=axes_of([{"gpus": ranks}], mapping.study),
-        notes=_notes(found, without),
+        axes={**axes_of([{"gpus": ranks}], mapping.study), **{path: (value,) for path, value in told.items()}},
+        notes=(*_notes(found, without), *([SAY_SETTINGS] if UNTOLD[0] in told else [])),
     )
 
 

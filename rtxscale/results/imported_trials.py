@@ -1,20 +1,22 @@
 """Rows of a foreign table as rows of `trials`: cell, replicate, throughput and ending of each, by our names.
 
-A number that cannot be made from what a row holds is refused with row and column. Called by `results.imported` and
-`results.imported_nccl`.
+A number that cannot be made from what a row holds is refused with row and column, and so are columns that contradict
+each other. Called by `results.imported` and `results.imported_nccl`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Any
 
 from rtxscale.errors import BadInput
 from rtxscale.results.outcomes import Outcome
 from rtxscale.spec.cell import Cell, canonical_json, content_id, trial_id_of
 from rtxscale.spec.mapping import ImportMapping, is_field
+from rtxscale.stats.rounding import rounded
 from rtxscale.topology.null_words import null_reason
 
 KIND = "imported"
@@ -30,6 +32,13 @@ WORDS: dict[str, Outcome] = {
     "diverged": Outcome.DIVERGED,
 }
 """Common words for how a run ended; the mapping's come first."""
+AGREE = 1.02
+"""Two columns that tell the same contradict each other when they differ by more than this factor beyond their digits:
+means over other windows differ a little."""
+STEPPED = frozenset({"steps_per_s", "step_time_s"})
+"""Fields that tell steps; a step is as many samples as the global batch."""
+SAMPLES = ("image", "sample", "item", "example", "sequence")
+"""Units of work that a batch is counted in."""
 WHOLE = frozenset({"gpus", "batch_per_gpu", "global_batch"})
 TEXTS = frozenset(
     {
@@ -115,21 +124,27 @@ def _plain(raw: Any) -> Any:
 
 def trial_row(
     row: Mapping[str, Any], place: int, mapping: ImportMapping, numbering: Numbering, source: str
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The cell of a row and its row of `trials`."""
+) -> tuple[dict[str, Any], dict[str, Any]] | None:
+    """The cell of a row and its row of `trials`; None where it gives no result: no number, and no word of a failure.
+
+    Raises:
+        BadInput: something in the row is missing, cannot be what it should be, or contradicts the rest.
+    """
     gpus = row.get("gpus")
     if gpus is None:
         raise BadInput(f"{row['where']}: found no GPU count; expected a column gpus; map it in a mapping file")
     batch, total = batches(row, gpus)
     settings = {name: value for name, value in row.items() if "." in name and value is not None}
     settings |= {"workload.batch_per_gpu": batch, "workload.global_batch": total}
+    outcome, message = _outcome(row, mapping)
+    throughput = _throughput(row, gpus, total, checked=outcome == Outcome.OK)
+    if outcome == Outcome.OK and throughput is None:
+        return None
     if row.get("workload") and "workload.kind" not in settings:
         settings["workload.label"] = row["workload"]
     canonical, cell = cell_of(gpus, settings)
     visit, repeat, slot = _replicate(row, place, mapping, numbering, content_id(canonical))
     trial_id = trial_id_of(canonical, visit, repeat, slot)
-    throughput = _throughput(row, gpus, total)
-    outcome, message = _outcome(row, mapping, throughput)
     columns = {name: row[name] for name in COPIED if row.get(name) is not None}
     return cell, {
         "trial_id": trial_id,
@@ -198,28 +213,95 @@ def _replicate(
     return 1, numbering.place("repeat of cell", cell_id, str(slot), name=named["repeat"] or order), slot
 
 
-def _throughput(row: Mapping[str, Any], gpus: int, total: int) -> float | None:
-    """Work per second: as given, or from steps per second, step time or an efficiency; null where nothing was."""
-    given, steps, step_time = (row.get(name) for name in ("throughput_per_s", "steps_per_s", "step_time_s"))
+def _throughput(row: Mapping[str, Any], gpus: int, total: int, *, checked: bool) -> float | None:
+    """Work per second: as given, or from steps per second, step time or an efficiency; null where nothing was.
+
+    Raises:
+        BadInput: an efficiency has no base, or, where it is `checked`, two of them contradict each other.
+    """
+    steps, step_time = row.get("steps_per_s"), row.get("step_time_s")
     efficiency, base = row.get("efficiency"), row.get("base_throughput_per_s")
-    if given is not None:
-        return float(given)
-    if steps is not None:
-        return float(steps * total)
+    told = _Rate("throughput_per_s", row.get("throughput_per_s"), 1.0, _slack(row.get("throughput_per_s")))
+    stepped = [_Rate("steps_per_s", steps, float(total), _slack(steps))]
     if step_time is not None:
-        return float(total / step_time) if step_time > 0 else math.nan
-    if efficiency is None:
-        return None
-    if base is None:
+        rate = 1 / step_time if step_time > 0 else math.nan
+        stepped.append(_Rate("step_time_s", rate, float(total), _slack(step_time)))
+    scaled = _Rate("efficiency", efficiency, float((base or 0.0) * gpus), _slack(efficiency) * _slack(base))
+    given = [rate for rate in (told, *stepped, *([] if base is None else [scaled])) if rate.value is not None]
+    if checked:
+        _check_agreement(row, given, total)
+    if given:
+        return given[0].per_second
+    if efficiency is not None:
         raise BadInput(
             f"{row['where']}: found an efficiency without its base; expected base_throughput_per_s, the throughput of "
             "one GPU, under constants of a mapping"
         )
-    return float(efficiency * base * gpus)
+    return None
 
 
-def _outcome(row: Mapping[str, Any], mapping: ImportMapping, throughput: float | None) -> tuple[Outcome, str]:
-    """How the row says that it ended; a row without a number did not end well."""
+@dataclass(frozen=True)
+class _Rate:
+    """One field that tells the work per second: its value, the work of one of it, and how far rounding may carry it."""
+
+    field: str
+    value: float | None
+    work: float
+    slack: float
+
+    @property
+    def per_second(self) -> float:
+        return float((self.value or 0.0) * self.work)
+
+
+def _check_agreement(row: Mapping[str, Any], given: Sequence[_Rate], total: int) -> None:
+    """See that fields that tell the same say the same, as far as their digits go.
+
+    Steps are samples, so a throughput in another unit, such as tokens, is not held against them.
+
+    Raises:
+        BadInput: two do not.
+    """
+    finite = [rate for rate in given if math.isfinite(rate.per_second) and rate.per_second > 0]
+    for at, one in enumerate(finite):
+        for other in finite[at + 1 :]:
+            if {one.field, other.field} & STEPPED and not {one.field, other.field} <= STEPPED and not _in_samples(row):
+                continue
+            ratio = one.per_second / other.per_second
+            if max(ratio, 1 / ratio) <= AGREE * one.slack * other.slack:
+                continue
+            unit = ""
+            if other.field in STEPPED and one.field not in STEPPED:
+                unit = "; where the throughput does not count samples, say so with work_unit"
+            raise BadInput(
+                f"{row['where']}: found {one.field}, which makes {rounded(one.per_second)} per second, and "
+                f"{other.field}, which with a global batch of {total} makes {rounded(other.per_second)}; expected "
+                f"columns that agree: correct the row, or leave the wrong column out{unit}"
+            )
+
+
+def _in_samples(row: Mapping[str, Any]) -> bool:
+    """Whether a row's throughput counts what its batch counts, as far as is known."""
+    unit = row.get("work_unit")
+    if unit is not None:
+        return str(unit).strip().casefold().removesuffix("s") in SAMPLES
+    return "token" not in str(row.get("throughput column")).casefold() and row.get("workload.kind") != "language"
+
+
+def _slack(value: float | None) -> float:
+    """The factor by which half a step of the last digit that a number shows may change it.
+
+    >>> _slack(10.0), _slack(0.25), _slack(None)
+    (1.05, 1.02, 1.0)
+    """
+    if value is None or not math.isfinite(value) or value == 0:
+        return 1.0
+    places = 0 if value.is_integer() else -int(Decimal(repr(float(value))).as_tuple().exponent)
+    return float(1 + 0.5 * 10.0**-places / abs(value))
+
+
+def _outcome(row: Mapping[str, Any], mapping: ImportMapping) -> tuple[Outcome, str]:
+    """How the row says that it ended; well where it says nothing."""
     word, message = row.get("outcome"), row.get("message") or ""
     if word is None:
         outcome = Outcome.OK
@@ -232,6 +314,4 @@ def _outcome(row: Mapping[str, Any], mapping: ImportMapping, throughput: float |
             f"{row['where']}: found the outcome {word!r}; expected a known word, or a mapping with outcomes: "
             f"{{{word}: ok}}"
         )
-    if outcome == Outcome.OK and throughput is None:
-        return Outcome.CRASHED, message or "the table holds no throughput in this row"
     return outcome, message or ("" if outcome == Outcome.OK else f"imported as {word}")

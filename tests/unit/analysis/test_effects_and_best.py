@@ -1,6 +1,7 @@
 """Knob effects are paired within sessions; the best of many cells is not yet a result."""
 
 import math
+import re
 
 import numpy as np
 import polars as pl
@@ -180,3 +181,16 @@ def test_the_gain_of_cells_without_a_common_visit_has_no_interval():
     row = best(concluded(rows))
     assert row["gain"] == pytest.approx(0.05)
     assert row["gain_low"] is None
+
+
+def test_no_cell_is_the_best_of_a_curve_that_the_run_does_not_have():
+    cells = (made_cell(1, 8), made_cell(2, 8, algorithm="ring"))
+    rows = [row for cell in cells for row in visits(cell, 100.0 * cell.gpus, study="both")]
+    assert set(concluded(rows).best["curve"]) == {"weak"}
+    assert not concluded(rows).efficiency.filter(curve="strong").height
+
+
+def test_a_rate_and_its_bounds_have_as_many_decimal_places():
+    rows = visits(made_cell(1, 8), 999.0, 1008.0, 996.0) + visits(made_cell(2, 8), 1990.0, 2000.0, 2010.0)
+    (base,) = [remark for remark in concluded(rows).remarks if remark.startswith("Base of the")]
+    assert re.search(r": 1,001 \(986-1,017\) images/s over 3 visits", base), base

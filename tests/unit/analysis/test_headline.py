@@ -148,8 +148,8 @@ def test_cpu_workers_are_no_gpus_in_the_headline():
 def test_what_does_not_count_is_called_what_it_is(columns, reason):
     good = curve(1, 64, 100.0, "weak")
     found = concluded([*good, made_row(made_cell(2, 64), 190.0) | columns])
-    (remark,) = [remark for remark in found.remarks if "ok trials are not counted" in remark]
-    assert remark == f"1 ok trials are not counted: 1 {reason}."
+    (remark,) = [remark for remark in found.remarks if "ok trial is not counted" in remark]
+    assert remark == f"1 ok trial is not counted: 1 {reason}."
     assert " inf " not in found.headline
     assert not any("not counted" in remark for remark in concluded(good).remarks)
 

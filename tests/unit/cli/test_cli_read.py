@@ -11,13 +11,20 @@ import shutil
 import sys
 from pathlib import Path
 
+import polars as pl
 import pytest
 from typer.testing import CliRunner
 
 from rtxscale.cli.explain import choose, planned_trial
 from rtxscale.cli.main import app
 from rtxscale.errors import BadInput, ResultsError
+from rtxscale.results.read import Run
+from rtxscale.results.schema import table
+from rtxscale.results.write import RunWriter
 from rtxscale.spec.cell import Trial
+from rtxscale.spec.load import parse_sweep
+
+SWEEP = "{name: one, question: Why, study: weak, workload: {kind: vision, batch_per_gpu: 8}, axes: {gpus: [1, 2]}}"
 
 
 def invoke(root, *words):
@@ -184,8 +191,23 @@ def test_explain_names_the_nearest_and_refuses_the_ambiguous(root):
     with pytest.raises(BadInput, match=r"found 2 trials that begin so \(ab1, ab2\)"):
         choose("AB", ["ab1", "ab2", "b"], "run")
     assert choose("b", ["ab1", "ab2", "b"], "run") == "b"
-    with pytest.raises(BadInput, match="no such trial"):
-        choose("", ["ab1", "ab2"], "run")
+    for nothing in ("", " "):
+        with pytest.raises(BadInput, match=r"^found an empty trial id; expected an id"):
+            choose(nothing, ["ab1", "ab2"], "run")
+
+
+def test_explain_says_what_is_remarkable_about_a_trial(root, tmp_path):
+    trials = list(csv.DictReader(io.StringIO(invoke(root, "show", "--csv", "trials").output)))
+    trial = next(row["trial_id"] for row in trials if row["outcome"] == "ok")
+    assert "  flags     host_bound (the GPUs waited for their host)" in invoke(root, "explain", trial).output
+    run = Run.open(next(path for path in root.iterdir() if path.is_dir()))
+    rows = run.frame("trials").filter(pl.col("trial_id") == trial).collect().to_dicts()
+    measures = {"input_share": 0.4, "energy_source": "counter", "energy_updates": 3.0, "flags": ["odd"]}
+    with RunWriter.open(tmp_path, parse_sweep(SWEEP, "s"), SWEEP, fresh=True) as writer:
+        writer.commit({"trials": table("trials", [{**row, **measures} for row in rows])})
+    said = invoke(tmp_path, "explain", trial).output
+    assert "  flags     coarse_energy (the energy counter made few steps), input_bound (" in said
+    assert ", odd\n" in said
 
 
 @pytest.mark.parametrize(

@@ -91,8 +91,48 @@ def test_show_report_explain_and_compare_work_on_an_import(tmp_path):
     compared = invoke(tmp_path, "compare", run, again, "--fail-below", "0.99")
     assert compared.exit_code == 0, compared.output
     explained = invoke(tmp_path, "explain", data["outcomes"][0]["example"], "--run", run)
-    assert (explained.exit_code, "Traceback" in explained.output) == (1, False)
+    assert explained.exit_code == 0, explained.output
+    assert "Not measured by rtxscale (imported: results_strong_vs_weak.csv" in explained.output
+    assert "so there is no command that repeats it" in explained.output
+    assert not any(word in explained.output for word in ("None", "torch", "threads"))
     assert invoke(tmp_path, "runs").exit_code == 0
+
+
+def test_an_import_is_told_nothing_about_a_sweep(tmp_path):
+    run, data, _ = imported(tmp_path, CASES / "results_strong_vs_weak.csv")
+    assert not any("sweep" in remark for remark in data["remarks"]), data["remarks"]
+    assert any("rows: sessions in the mapping" in remark for remark in data["remarks"])
+    assert "no sweep that this rtxscale can read" not in (invoke(tmp_path, "show", run).output)
+
+
+def test_a_row_without_a_result_is_said_and_all_counts_agree(tmp_path):
+    table = tmp_path / "t.csv"
+    table.write_text("gpus,throughput,batch_per_gpu,status\n1,100,8,\n2,190,8,\n4,,8,\n8,,8,ERROR\n")
+    run, data, result = imported(tmp_path, table)
+    words = "row 4 holds neither a number nor a failure, so no result is given, and is left out"
+    assert f"note: {words}" in result.stderr
+    assert data["remarks"][0] == f"Of the imported file, {words}."
+    assert "1 of 3 trials did not end ok and is not counted: 1 crashed." in data["remarks"]
+    shown = " ".join(invoke(tmp_path, "show", run).stdout.split())
+    assert "3 imported trials are finished, 2 count (3 attempts)." in shown
+    (listed,) = json.loads(invoke(tmp_path, "runs", "--json").stdout)
+    assert listed["trials"] == {"ok": 2, "crashed": 1}
+
+
+def test_outputs_of_nccl_tests_claim_no_settings_and_are_told_apart(tmp_path):
+    found = {}
+    for transport in ("auto", "disabled"):
+        file = GOLDEN / "h200x2_nccl" / f"nccl_tests_p2p_{transport}.txt"
+        run, data, result = imported(tmp_path, file, "{}", "--name", transport)
+        shown = " ".join(invoke(tmp_path, "show", run).stdout.split())
+        assert "2 GPUs, settings not recorded" in shown
+        assert data["headline"].endswith("of 512 MiB with settings not recorded.")
+        assert "defaults" not in shown
+        assert "take latencies from nccl-tests" not in shown
+        assert "An output of nccl-tests is one session." in shown
+        assert "nccl.p2p: disabled" in result.stderr
+        found[transport] = data["outcomes"][0]["example"]
+    assert found["auto"] != found["disabled"]
 
 
 @pytest.mark.parametrize("transport", ["auto", "disabled"])
@@ -102,6 +142,7 @@ def test_nccl_tests_output_of_a_real_host(tmp_path, transport):
     _, data, _ = imported(tmp_path, file, told)
     found = {row["size_bytes"]: row["busbw_gb_s"] for row in data["bandwidth"]}
     assert found[512 * 2**20] == pytest.approx({"auto": 312.7, "disabled": 27.29}[transport], rel=1e-3)
+    assert {row["label"] for row in data["cells"]} == {"gpus 2, " + {"auto": "defaults"}.get(transport, "P2P disabled")}
     lines = {row["parameter"]: row["value"] for row in data["fits"] if row["law"] == "alpha-beta"}
     assert lines["bus bandwidth"] == pytest.approx(found[512 * 2**20], rel=0.1)
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from rtxscale.models.memory import memory_of
-from rtxscale.plan.feasibility import USABLE, memory_shortage, training_of, what_would_fit
+from rtxscale.plan.feasibility import MARGIN, USABLE, memory_shortage, training_of, what_would_fit
 from rtxscale.spec.cell import Cell
 
 RTX_5090_MIB = 32607
@@ -145,3 +145,13 @@ def test_the_unet_is_refused_with_the_gpus_it_fits_on():
 def test_what_ran_out_of_memory_by_the_counts_gets_a_batch():
     said = what_would_fit(vision(1024), RTX_5090_MIB, {})
     assert re.search(r"it needs at least 43\.\d GiB and would fit with batch_per_gpu \d+ instead of 1024", said)
+
+
+def test_a_cell_is_refused_from_the_margin_on_and_both_numbers_are_told_apart():
+    cell = language(batch_per_gpu=1, context=8192)
+    needs = peak_mib(cell)
+    assert memory_shortage(cell, round(1.001 * needs / MARGIN)) is None
+    assert memory_shortage(cell, round(0.999 * needs / MARGIN)).startswith("needs about 35 GiB per GPU, has 34; ")
+    small = vision(32)
+    said = memory_shortage(small, round(0.99 * training_of(small.workload, 1).peak / MIB / MARGIN))
+    assert re.match(r"needs about (\d+\.\d) GiB per GPU, has (?!\1)", said), said

@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 from rtxscale.cli.fit import register
 from rtxscale.errors import BadInput
 from rtxscale.models.counted import Catalogue, shipped
+from rtxscale.plan.feasibility import MARGIN
 from rtxscale.plan.fit import COMPILED, NO_MODEL, fits, memory_of_gpu, uncounted
 from rtxscale.spec.load import parse_sweep
 
@@ -51,6 +52,16 @@ def test_the_largest_batch_is_one_that_fits_and_the_next_is_none():
     at, beyond = (fits(sweep(fields="size: 1b, ", batch=batch), "RTX 5090")[0] for batch in (most, most + 1))
     assert (at.verdict, beyond.verdict) == ("fits", "tight")
     assert at.needs_gib <= 0.9 * 32 < beyond.needs_gib
+
+
+def test_a_lower_figure_that_is_clearly_more_than_the_memory_does_not_fit():
+    """35.4 GiB are no tight fit in 32."""
+    (one, *_) = fits(sweep(fields="size: 1b, context: 8192, "), "RTX 5090")
+    assert one.needs_gib == pytest.approx(35.4, abs=0.1)
+    assert (one.verdict, one.note) == ("does not fit", "fits from 2 GPUs with fsdp or 1 GPU with checkpointing")
+    (near, *_) = fits(sweep(fields="size: 1b, context: 7104, "), "RTX 5090")
+    assert 32 < near.needs_gib < MARGIN * 32
+    assert near.verdict == "tight"
 
 
 def test_settings_that_need_the_same_memory_are_told_once():

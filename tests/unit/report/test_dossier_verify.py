@@ -229,6 +229,17 @@ def test_what_is_no_dossier_is_said(files, tmp_path):
             read_dossier(dossier)
 
 
+def test_what_a_dossier_does_not_say_is_not_there(files, tmp_path, monkeypatch):
+    made.without_charts(monkeypatch)
+    text = (made.ROOT / "sweeps" / "nccl.yaml").read_text() + "max_hours: 2\n"
+    made.written(made.golden_run(tmp_path / "b", text), tmp_path / "b.zip")
+    with opened(packed(tmp_path / "a.zip", files)) as a, opened(tmp_path / "b.zip") as b:
+        found = [one for one in differences(a, b) if one.field.startswith("sweep.")]
+    assert found
+    assert not any("None" in (one.a, one.b) for one in found), found
+    assert "not there" in {one.a for one in found}
+
+
 def test_differences_are_named_field_by_field(files, tmp_path, monkeypatch):
     made.without_charts(monkeypatch)
     monkeypatch.setitem(made.SOFTWARE, "driver", "590.48.01")

@@ -107,7 +107,7 @@ def test_attempts_sentinels_and_failures_are_no_trials(tmp_path):
     counts = trial_counts(made(tmp_path, [first, again, oom, once, {**sentinel, "outcome": "unsteady"}, retried]))
     assert counts == TrialCounts(planned=4, finished=2, counted=1, attempts=4, sentinels=1), "a crash is tried again"
     assert counts_words(counts) == (
-        "Incomplete: 2 of 4 planned trials are finished, 1 count (4 attempts; 1 sentinel beside them)."
+        "Incomplete: 2 of 4 planned trials are finished, 1 counts (4 attempts; 1 sentinel beside them)."
     )
 
 
@@ -117,6 +117,22 @@ def test_a_complete_run_is_not_called_incomplete_and_an_unknown_plan_is_said(tmp
     stranger = trial_counts(made(tmp_path / "b", [{**rows[0], "trial_id": "f" * 12}]))
     assert (stranger.planned, stranger.complete) == (None, None), "the plan lacks what was measured"
     assert "how many were planned is not known" in counts_words(stranger)
+
+
+def test_rows_that_are_there_twice_are_no_attempts_and_are_said(tmp_path):
+    rows = planned_rows()
+    run = made(tmp_path, rows)
+    twice = pl.concat([run.frame("trials"), run.frame("trials")])
+    counts = trial_counts(replace_frame(run, trials=twice))
+    assert (counts.attempts, counts.finished, counts.rows_again) == (4, 4, 4)
+    assert counts_words(counts).endswith("4 count (4 attempts; 4 further rows repeat them and are left out).")
+
+
+def test_an_imported_trial_is_not_tried_again(tmp_path):
+    rows = [{**row, "source": "imported: a.csv"} for row in planned_rows()]
+    ended = [rows[0], {**rows[1], "outcome": "crashed"}, {**rows[2], "outcome": "cancelled"}]
+    run = replace(made(tmp_path, ended), sweep_text="# Not a sweep")
+    assert counts_words(trial_counts(run)) == "2 imported trials are finished, 1 counts (3 attempts)."
 
 
 def test_without_an_environment_the_plan_is_that_of_the_machine_that_trials_name(golden, tmp_path):

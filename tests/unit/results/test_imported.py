@@ -143,10 +143,63 @@ def test_what_is_wrong_is_said_with_its_place(text, mapped, words):
     assert words in str(error.value)
 
 
-def test_a_row_without_a_number_does_not_count_as_good():
-    (row,) = trials("gpus,throughput\n2,N/A\n")
-    assert (row["outcome"], row["throughput_per_s"]) == ("crashed", None)
-    assert "no throughput" in row["message"]
+def test_a_row_without_a_number_is_no_result_and_no_crash():
+    """Nobody has said that it crashed; one that does say so is kept."""
+    text = "gpus,throughput,status\n1,100,\n2,N/A,\n4,,done\n8,,ERROR\n"
+    imported = import_table(parse_foreign(text, "t.csv"), mapping("constants: {batch_per_gpu: 64}"), SOURCE)
+    rows = imported.tables["trials"].to_pylist()
+    assert [(row["gpus"], row["outcome"]) for row in rows] == [(1, "ok"), (8, "crashed")]
+    said = "2 rows (3, 4) hold neither a number nor a failure, so no result is given: left out"
+    assert imported.notes == (said,)
+    assert {"subject": "import", "name": "rows left out", "value": said}.items() <= (
+        imported.tables["environment"].to_pylist()[1].items()
+    )
+    assert imported.axes == {"gpus": (1, 8)}
+    with pytest.raises(BadInput, match="found no row with a result"):
+        trials("gpus,throughput\n2,N/A\n")
+
+
+def test_an_empty_row_is_no_attempt_at_its_trial():
+    rows = trials("id,gpus,throughput\na,2,\na,2,100\n")
+    assert [(row["attempt"], row["outcome"]) for row in rows] == [(1, "ok")]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (
+            "gpus,images_per_s,steps_per_s\n1,1000,10\n",
+            "row 2: found throughput_per_s, which makes 1,000 per second, and steps_per_s, which with a global batch "
+            "of 64 makes 640.0; expected columns that agree",
+        ),
+        ("gpus,throughput,step_time_s\n2,1000,0.105\n", "step_time_s, which with a global batch of 128 makes 1,219"),
+        ("gpus,steps_per_s,step_time_s,work_unit\n1,10,0.2,token\n", "found steps_per_s"),
+        ("gpus,throughput,efficiency,base_throughput_per_s\n2,180,0.95,100\n", "efficiency"),
+        ("gpus,throughput,steps_per_s,work_unit\n1,1000,10,images\n", "say so with work_unit"),
+    ],
+)
+def test_columns_that_contradict_each_other_are_refused(text, words):
+    with pytest.raises(BadInput) as error:
+        trials(text)
+    assert words in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "gpus,images_per_s,steps_per_s\n1,640,10\n",
+        "gpus,images_per_s,steps_per_s\n1,21.3,0.3\n",  # 0.333 steps per second, rounded
+        "gpus,images_per_s,step_time_s\n1,648,0.1\n",  # means over other windows
+        "gpus,tokens_per_s,steps_per_s\n1,20480,10\n",  # tokens are no samples
+        "gpus,throughput,steps_per_s,work_unit\n1,20480,10,token\n",
+        "gpus,throughput,steps_per_s,workload.kind\n1,20480,10,language\n",
+        "gpus,throughput,steps_per_s,status\n1,1000,10,ERROR\n",
+        "gpus,throughput,steps_per_s\n1,nan,10\n",
+        "gpus,throughput,efficiency,base_throughput_per_s\n2,180,0.9,100\n",
+    ],
+)
+def test_columns_that_agree_as_far_as_their_digits_go_are_taken(text):
+    assert trials(text)[0]["gpus"] in (1, 2)
 
 
 @pytest.mark.parametrize(
@@ -194,8 +247,28 @@ def test_nccl_tests_output_becomes_a_collectives_trial():
     assert rows[0]["time_mean_s"] == pytest.approx(35e-6)
     facts = {row["name"]: row["value"] for row in imported.tables["environment"].to_pylist()}
     assert (facts["nccl-tests"], facts["nccl"], facts["warm-up iterations"]) == ("2.19.6", "2.28.9", "5")
-    ours = Cell.model_validate_json(trial["cell_json"])
+    cell = json.loads(trial["cell_json"])
+    assert cell.pop("nccl") == {"settings": "not recorded"}
+    ours = Cell.model_validate(cell)
     assert (ours.gpus, ours.workload.operations, ours.workload.sizes_mib) == (2, ("all_reduce",), (1.0, 2.0))
+    assert imported.axes == {"gpus": (2,), "nccl.settings": ("not recorded",)}
+    assert any("nccl-tests does not write with which NCCL settings it ran" in note for note in imported.notes)
+
+
+def test_settings_that_the_mapping_tells_make_an_output_one_of_ours():
+    told = import_nccl_tests(NCCL, "n.txt", mapping("constants: {nccl.p2p: disabled}"), SOURCE)
+    (trial,) = told.tables["trials"].to_pylist()
+    assert Cell.model_validate_json(trial["cell_json"]).nccl.p2p == "disabled"
+    assert (told.axes, told.notes) == ({"gpus": (2,), "nccl.p2p": ("disabled",)}, ())
+
+
+def test_outputs_whose_settings_nobody_told_are_other_trials_of_one_cell():
+    (one,), (other,) = (
+        import_nccl_tests(NCCL, "n.txt", ImportMapping(), source).tables["trials"].to_pylist()
+        for source in (SOURCE, "imported: u.txt (sha256 ba9876543210)")
+    )
+    assert one["trial_id"] != other["trial_id"]
+    assert one["cell_id"] == other["cell_id"]
 
 
 def test_nccl_tests_output_that_hides_its_ranks_needs_them_told():
