@@ -200,9 +200,9 @@ def _fetch(store: ObjectStore, root: Path, name: str) -> None:
 def _marked(path: Path) -> Path:
     if is_ours(path):
         return path
+    found = "a run.json that is none of ours" if (path / "run.json").exists() else "no run.json"
     raise BadInput(
-        f"{path}: found a directory without the run.json of a run; expected a run directory of rtxscale; "
-        "`rtxscale runs` lists them"
+        f"{path}: found a directory with {found}; expected a run directory of rtxscale; `rtxscale runs` lists them"
     )
 
 

@@ -14,17 +14,17 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from rtxscale.results.field_words import EVERYDAY, field_words
-from rtxscale.results.private_shapes import (
-    ESCAPE,
+from rtxscale.results.name_shapes import (
     HOME_OF,
-    HOST_OF,
-    HOST_SAID,
-    NCCL_PREFIX,
+    HOSTS_SAID,
+    HOSTS_SURE,
     TILDE_OF,
     USER_AT_HOST,
-    USER_OF,
-    USER_SAID,
+    USERS_SAID,
+    USERS_SURE,
+    told,
 )
+from rtxscale.results.private_shapes import ESCAPE
 from rtxscale.results.secret_places import HOST_WORD, USER_WORD
 
 GAP = "\x00"
@@ -74,12 +74,11 @@ def names_in(texts: Iterable[str]) -> Names:
     hosts: set[str] = set()
     said: set[str] = set()
     for text in map(parted, texts):
-        users.update(*(pattern.findall(text) for pattern in (HOME_OF, USER_OF)))
-        hosts.update(*(pattern.findall(text) for pattern in (NCCL_PREFIX, HOST_OF)))
+        users.update(HOME_OF.findall(text), *(told(pattern, text) for pattern in USERS_SURE))
+        hosts.update(*(told(pattern, text) for pattern in HOSTS_SURE))
         at = USER_AT_HOST.findall(text)
-        told_users = {user for user, _ in at} | {found["name"] for found in USER_SAID.finditer(text)}
-        told_users.update(TILDE_OF.findall(text))
-        told_hosts = {host for _, host in at} | {found["name"] for found in HOST_SAID.finditer(text)}
+        told_users = {user for user, _ in at}.union(TILDE_OF.findall(text), *(told(one, text) for one in USERS_SAID))
+        told_hosts = {host for _, host in at}.union(*(told(one, text) for one in HOSTS_SAID))
         said |= (told_users | told_hosts) - users - hosts
         users |= told_users
         hosts |= told_hosts

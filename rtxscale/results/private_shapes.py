@@ -1,7 +1,8 @@
 """Shapes by which private text is known: addresses, paths, secrets, and the places where names stand.
 
 Only patterns, one a line of `results.redact`; each takes rather too much than too little. What looks alike and is not
-private is left out by a condition here or by the function that replaces it.
+private is left out by a condition here or by the function that replaces it. Hosts and users that only their
+surroundings tell are in `results.name_shapes`.
 """
 
 from __future__ import annotations
@@ -12,7 +13,12 @@ ESCAPE = re.compile(r"\\(?:[bfnrt]|u[0-9a-fA-F]{4}|x[0-9a-fA-F]{2}|033)(?:\[[\d;
 """An escape as text, or a terminal's."""
 
 PRIVATE_KEY = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL)
-URL = re.compile(r"\b[A-Za-z][\w+.-]*://[^\s\"'<>)\]},;\\]+")
+_END = r"\s\"'<>)\]},;\\"
+URL = re.compile(
+    rf"\b[A-Za-z][\w+.-]{{0,40}}://(?:(?:[^\[/{_END}]{{0,200}}@)?\[[0-9A-Fa-f:.%]{{2,60}}\][^{_END}]*|[^{_END}]+)"
+    rf"|\bjdbc:[^{_END}]+|(?<![\w./@-])[A-Za-z][\w.-]{{0,60}}/[^/@{_END}]{{1,100}}@//[^{_END}]+"
+)
+"""Also with an address in brackets, and a database with its user and password in front."""
 
 SECRET = re.compile(
     r"(?P<key>[\w.-]*(?:token(?!s\b|iz)|secret|passw(?:or)?d|passphrase|api[_-]?key|access[_-]?key|private[_-]?key"
@@ -31,7 +37,7 @@ SECRET = re.compile(
     r"|(?<!\\)[a-z]{2,8}_(?:live|test|prod|sandbox)_\w{8,}"
     r"|(?:AKIA|ASIA)[A-Z0-9]{12,}"
     r"|eyJ[\w-]{8,}\.[\w-]+(?:\.[\w-]*)?"
-    r"|(?-i:(?=[A-Za-z0-9+/]*\d)(?=[A-Za-z0-9+/]*[a-z])(?=[A-Za-z0-9+/]*[A-Z])[A-Za-z0-9+/]{40,})"
+    r"|(?-i:(?=[A-Za-z0-9+/]{0,400}\d)(?=[A-Za-z0-9+/]{0,400}[a-z])(?=[A-Za-z0-9+/]{0,400}[A-Z])[A-Za-z0-9+/]{40,})"
     r")=*"
     r"|\bbearer\s+(?!redacted-)[\w.~+/=-]{8,}",
     re.IGNORECASE | re.ASCII,
@@ -39,25 +45,28 @@ SECRET = re.compile(
 """Tokens of well-known services, JSON web tokens, and any long run of mixed letters and digits."""
 
 EMAIL = re.compile(r"(?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
-USER_AT_HOST = re.compile(r"\b(?!redacted-)([A-Za-z_][\w.-]*)@(?!redacted-)([A-Za-z0-9][\w.-]*)")
 
 _PART = r"(?:[^\s/\"'`<>|:;,(){}\[\]\\*]|\\ )+"
 _BELOW = rf"(?:{_PART}/)*{_PART}/?"
 _NO_RATE = r"(?!\S*/(?:s|min|h|or|sec|step|GPU|gpu|W|J)\b|\S*\d/\d|and/or)"
-_GOES_ON = (
-    rf"(?:(?<!/)(?<!\.\w)(?<!\.\w\w)(?<!\.\w\w\w)(?<!\.\w\w\w\w)(?: {_NO_RATE}[\w.&+-]+){{1,3}}(?<! \w)/{_BELOW})?"
-)
+_WORDS = rf"(?<!/)(?<!\.\w)(?<!\.\w\w)(?<!\.\w\w\w)(?<!\.\w\w\w\w)(?: {_NO_RATE}[\w.&+-]+){{1,3}}"
+_GOES_ON = rf"(?:{_WORDS}(?<! \w)/{_BELOW})?"
 """More of a path behind a space in a name: up to three words, the last of which a slash follows."""
+_OWN_GOES_ON = rf"(?:{_WORDS}/{_BELOW}){{0,4}}"
+"""The same where people keep their files: also behind a word of one letter, and again."""
 PATH = re.compile(
-    rf"(?<![\w./\\-])(?:~[\w.-]*)?/{_BELOW}{_GOES_ON}|/(?:home|Users|root|export|mnt|scratch)/{_BELOW}{_GOES_ON}"
+    rf"/(?:home|Users|root|export|mnt|scratch)/{_BELOW}{_OWN_GOES_ON}|(?<![\w./\\-])(?:~[\w.-]*)?/{_BELOW}{_GOES_ON}"
+    rf"|(?<![\w./\\:-])//(?=[\w.-]{{2,100}}/){_BELOW}"
 )
 FLAG_PATH = re.compile(rf"(?<![^\s\"'=,(\[])(?P<before>-{{1,2}}[A-Za-z]{{1,12}})/{_BELOW}")
 """Behind a flag without a space, as `-I/opt/x`."""
-VARIABLE_PATH = re.compile(rf"(?:\$\{{?\w+\}}?|%\w+%|(?<![\w./])\.\.)(?:[/\\]\.\.)*[/\\]{_BELOW}")
+VARIABLE_PATH = re.compile(rf"(?:\$\{{?\w+\}}?|%\w+%|(?<![\w./])\.\.)(?:[/\\]\.\.)*[/\\]{_BELOW}{_GOES_ON}")
 """Below a variable, or up from here."""
 ENCODED_PATH = re.compile(r"(?<![^\s\"'<>])[^\s\"'<>]*%2F[^\s\"'<>]*", re.IGNORECASE)
-QUOTED_PATH = re.compile(r"(?P<quote>[\"'])(?P<path>(?:~[\w.-]*)?/[^\"'\n\\]*|[A-Za-z]:[\\/][^\"'\n]*)(?P=quote)")
-WINDOWS_PATH = re.compile(r"(?<![\w])(?:[A-Za-z]:(?:\\+|/(?!/))|\\\\+)[^\s\"'<>|:;,]+")
+QUOTED_PATH = re.compile(
+    r"(?P<quote>(?<!\\)\\*[\"'`])(?P<path>(?:~[\w.-]*|\.\.|\$\{?\w+\}?)?/[^\"'`\n\\]+|[A-Za-z]:[\\/][^\"'\n]*)(?P=quote)"
+)
+WINDOWS_PATH = re.compile(r"(?<![\w])(?:[A-Za-z]:(?:\\+|/(?!/))|(?<!\\)\\\\+)(?=[^\s\"'<>|:;,\\])[^\s\"'<>|:;,]+")
 KEPT_PATHS = ("/dev/", "/proc/", "/sys/")
 """The kernel's own names: the same on every machine."""
 CLOSING_TAG = re.compile(r"(?<=<)/[A-Za-z]\w*>")
@@ -75,10 +84,12 @@ HARDWARE_ADDRESS = re.compile(
     re.IGNORECASE,
 )
 """MAC addresses in their usual spellings, and InfiniBand's longer ones."""
-IPV6 = re.compile(
-    r"(?<![\w:.])(?:[0-9a-f]{0,4}:){2,7}(?:[0-9a-f]{1,4}|(?:\d{1,3}\.){3}\d{1,3})?(?!\w|:\w)", re.IGNORECASE
-)
 _OCTET = r"(?:25[0-5]|2[0-4]\d|1?\d?\d)"
+IPV6 = re.compile(
+    rf"(?:(?<![\w:.])|(?<=[g-z]:)|(?<=[g-z]\w:)|(?<=[g-z]\w\w:))(?:[0-9a-f]{{0,4}}:){{2,7}}(?:(?:{_OCTET}\.){{3}}{_OCTET}|[0-9a-f]{{1,4}})?(?!\w|:\w)",
+    re.IGNORECASE,
+)
+"""Also with an IPv4 address for its last two groups."""
 IPV4 = re.compile(rf"(?<![\w.])(?:{_OCTET}\.){{3}}{_OCTET}(?![\w]|\.\d)")
 
 UUID = re.compile(
@@ -95,52 +106,14 @@ SERIAL = re.compile(
 )
 """Behind its name, or the 13 digits that NVIDIA prints on boards. `bare` has no name before it."""
 
-HOME_OF = re.compile(r"(?:/home/|/Users/|\\+Users\\+)([^\s/\\\"'`<>|:;,(){}\[\]=*]+)")
-TILDE_OF = re.compile(r"~(?=[A-Za-z])([^\s/\\\"'`<>|:;,(){}\[\]=*]+)")
-USER_OF = re.compile(r"\b(?:USER|LOGNAME|USERNAME)\\?[\"']?\s*[:=]\s*\\?[\"']?([\w.-]+)")
-HOST_OF = re.compile(r"\b(?:[Hh]ost_?[Nn]ame|HOSTNAME|HOST|SLURMD_NODENAME)\\?[\"']?\s*[:=]\s*\\?[\"']?([\w.-]+)")
-_NAME = r"[\"']?(?P<name>[A-Za-z0-9](?:[\w.-]*\w)?)"
-_NO_NAME = (
-    r"(?!redacted-|(?:the|a|an|is|are|was|and|or|of|to|on|in|at|by|for|from|memory|name|key|not|that|this|which|with"
-    r"|input|code|defined|space|mode|id|ids|itself|said|says|asked|asks|must|may|can|cannot|error|request|process|side"
-    r"|port|bound|time|would|should|could|will|has|had|did|does|who|when|where|if|there|then|here"
-    r"|driver|software|clock|data|agent|interface|group|groups|account|function)\b)"
-)
-HOST_SAID = re.compile(
-    r"(?P<before>\b(?:connect|reach|resolv|rout|login|log(?:ged)? in|lookup|look up|refused|lost|ssh|contact|ping)\w*"
-    r"(?: (?:to|by|from|on|with|the|of))*(?: the)? (?:host(?:name)?|server|machine) )"
-    rf"{_NO_NAME}{_NAME}",
-    re.IGNORECASE,
-)
-HOST_PORT = re.compile(
-    r"(?P<before>\b(?:to|reach|at|from|host|on|by|with|ssh|ping|resolve) )"
-    r"[\"']?(?!redacted-)(?P<name>(?=[\w.-]*[A-Za-z])(?=[\w.-]*[\d.-])[A-Za-z0-9][\w.-]*\w)[\"']?"
-    r"(?=:\d{2,5}\b(?![:.]\d)| ?\(?port:? \d)",
-    re.IGNORECASE,
-)
-"""What is said to be connected to, with its port."""
-DOTTED_PORT = re.compile(
-    r"(?P<before>(?<![\w./@-]))(?!redacted-)(?P<name>(?:[a-z0-9][a-z0-9-]*\.)+(?!(?:py|pyx|cc|cpp|cxx|cu|cuh|c|h|hpp|so|yaml|yml|json|md"
-    r"|txt|log|rs|go|toml|lock|csv|html|js|ts|sh|ipynb|parquet|zip|lua|java|pyc|ptx|cubin|cfg|ini|out|err):)"
-    r"[a-z][a-z0-9-]+)(?=:\d{4,5}\b(?![:.]\d))",
-    re.IGNORECASE,
-)
-"""Labels with dots and a port; a source file and its line is none."""
-USER_SAID = re.compile(
-    r"(?P<before>\b(?:as|for|by|invalid|unknown|authenticated?|su|sudo|login) user(?:name)?:? |\blogged in as "
-    rf"|\blog(?:ged|ging)? in (?:as )?user(?:name)?:? |\bsu -l? ?)(?!user\b){_NO_NAME}{_NAME}",
-    re.IGNORECASE,
-)
-NCCL_PREFIX = re.compile(r"(?:^|[\s\x00>])([A-Za-z0-9][\w.-]*):\d+:\d+ \[\d+\]", re.MULTILINE)
-
 _NEVER_FILES = (
     "com|org|net|edu|gov|mil|int|biz|info|cloud|local|lan|internal|intranet|corp|home|localdomain|private|example|test"
     "|invalid|arpa"
 )
 _COUNTRIES = "ac|at|au|be|br|ca|ch|cn|cz|de|dk|es|eu|fi|fr|hk|il|in|it|jp|kr|mx|nl|no|nz|pl|pt|ru|se|sg|tr|tw|uk|us|za"
-PRIVATE_HOST = re.compile(
-    rf"(?<![\w.@-])(?!redacted-)(?:[a-z0-9](?:[a-z0-9-]*[a-z0-9])?\.)+(?:{_NEVER_FILES})(?![\w-]|\.\w)"
-    rf"|(?<![\w.@-])(?!redacted-)(?:[a-z0-9](?:[a-z0-9-]*[a-z0-9])?\.){{2,}}(?:{_COUNTRIES})(?![\w-]|\.\w)",
-    re.IGNORECASE,
-)
+_LABELS = r"(?<![\w.@-])(?!redacted-)(?:[a-z0-9](?:[a-z0-9-]*[a-z0-9])?\.)"
+_IN_DOMAIN = rf"(?:{_LABELS}+(?:{_NEVER_FILES})|{_LABELS}{{2,}}(?:{_COUNTRIES}))(?![\w-]|\.\w)"
+BARE_URL = re.compile(rf"(?<![/-]){_IN_DOMAIN}(?::\d{{1,5}})?[/?][^{_END}]+", re.IGNORECASE)
+"""A URL without `https://`."""
+PRIVATE_HOST = re.compile(_IN_DOMAIN, re.IGNORECASE)
 """Names under a top-level domain that is no suffix of files or modules; under a country's, from three labels on."""

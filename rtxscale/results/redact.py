@@ -17,18 +17,25 @@ from functools import cached_property, partial
 from typing import Any
 
 from rtxscale.results.field_words import EVERYDAY
+from rtxscale.results.name_shapes import (
+    HOSTS_SAID,
+    HOSTS_SURE,
+    REMOTE_PATH,
+    USER_AT_HOST,
+    USERS_SAID,
+    USERS_SURE,
+    place_of,
+)
 from rtxscale.results.private_names import GAP, Finder, Names, any_of, finders, parted
 from rtxscale.results.private_shapes import (
     BARE_ADDRESS,
+    BARE_URL,
     CLOSING_TAG,
-    DOTTED_PORT,
     EMAIL,
     ENCODED_PATH,
     ESCAPE,
     FLAG_PATH,
     HARDWARE_ADDRESS,
-    HOST_PORT,
-    HOST_SAID,
     IPV4,
     IPV6,
     KEPT_PATHS,
@@ -41,18 +48,24 @@ from rtxscale.results.private_shapes import (
     SERIAL,
     SITE_PACKAGE,
     URL,
-    USER_AT_HOST,
-    USER_SAID,
     UUID,
     VARIABLE_PATH,
     WINDOWS_PATH,
 )
 from rtxscale.results.secret_keys import SECRET_WORD
-from rtxscale.results.secret_places import HOST_WORD, SERIAL_WORD, USER_WORD, secret_places, sweep_text, with_places
+from rtxscale.results.secret_places import (
+    HOST_WORD,
+    SERIAL_WORD,
+    URL_WORD,
+    USER_WORD,
+    secret_places,
+    sweep_text,
+    with_places,
+)
 from rtxscale.results.secret_text import without_told_secrets
 
 USER, HOST, PATH_WORD, ADDRESS = USER_WORD, HOST_WORD, "redacted-path", "redacted-address"
-EMAIL_WORD, URL_WORD, ID_WORD = "redacted-email", "redacted-url", "redacted-id"
+EMAIL_WORD, ID_WORD = "redacted-email", "redacted-id"
 
 UNSEEN = re.compile(
     "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180e\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufe00-\ufe0f\ufeff]"
@@ -136,12 +149,16 @@ class Redactor:
     def _rules(self) -> tuple[Callable[[str], str], ...]:
         hosts, users = self._named
         ids = any_of(self._long_ids)
+        kept = EVERYDAY.union(self.names.pseudonyms.values())
+        said_host, said_user = _said(HOST, kept), _said(USER, kept)
         return (
             *(() if ids is None else (partial(ids.sub, lambda found: self._long_ids[found.group().lower()]),)),
             partial(URL.sub, URL_WORD),
             partial(SECRET.sub, SECRET_WORD),
+            partial(BARE_URL.sub, URL_WORD),
             partial(EMAIL.sub, EMAIL_WORD),
             partial(USER_AT_HOST.sub, f"{USER}@{HOST}"),
+            partial(REMOTE_PATH.sub, said_host),
             partial(QUOTED_PATH.sub, _quoted_path),
             partial(VARIABLE_PATH.sub, PATH_WORD),
             partial(WINDOWS_PATH.sub, PATH_WORD),
@@ -157,10 +174,8 @@ class Redactor:
             partial(SERIAL.sub, _serial),
             hosts.without,
             partial(PRIVATE_HOST.sub, HOST),
-            partial(HOST_SAID.sub, _said(HOST)),
-            partial(HOST_PORT.sub, _said(HOST)),
-            partial(DOTTED_PORT.sub, _said(HOST)),
-            partial(USER_SAID.sub, _said(USER)),
+            *(partial(pattern.sub, said_host) for pattern in (*HOSTS_SURE, *HOSTS_SAID) if pattern is not REMOTE_PATH),
+            *(partial(pattern.sub, said_user) for pattern in (*USERS_SURE, *USERS_SAID)),
             users.without,
         )
 
@@ -186,14 +201,15 @@ def _plain(text: str) -> str:
     return unicodedata.normalize("NFKC", UNSEEN.sub("", written_out))
 
 
-def _said(word: str) -> Callable[[re.Match[str]], str]:
-    """Puts `word` for a name that is said, unless it is an everyday word."""
+def _said(word: str, kept: frozenset[str]) -> Callable[[re.Match[str]], str]:
+    """Puts `word` for a name that is said, unless it is an everyday word or a pseudonym."""
 
     def change(found: re.Match[str]) -> str:
-        if found["name"].lower() in EVERYDAY:
+        place = place_of(found)
+        if found[place].lower() in kept:
             return found.group()
-        start = found.start("name") - found.start()
-        return f"{found.group()[:start]}{word}{found.group()[found.end('name') - found.start() :]}"
+        start, end = (edge - found.start() for edge in found.span(place))
+        return f"{found.group()[:start]}{word}{found.group()[end:]}"
 
     return change
 

@@ -18,7 +18,7 @@ PHRASES = re.compile(
     r"pass(?!e)|pwd|phrase|passwort|kennwort|secret|credential|cookie|authorization|(?:^|[^a-z])pw$", re.IGNORECASE
 )
 """Names whose values may have several words."""
-HINT = r"pass|pwd|pw|phrase|kennwort|secret|credential|cookie|auth|bearer|token|key|connection|dsn|otp"
+HINT = r"pass|pwd|pw|phrase|kennwort|secret|credential|cookie|auth|bearer|token|key|connection|dsn|otp|pat(?![a-z])"
 """Something of this is in every secret's name: what is looked for first."""
 _COUNTED = """
 ids id type types count counts budget length len per max min num n size sizes limit dim embedding shape position
@@ -38,6 +38,11 @@ nvml user duplicate wrong trial
 OTHER_KEYS = frozenset(_OTHER_KEYS.split())
 NO_PASS = ("bypass", "compass", "lowpass", "highpass", "bandpass", "surpass")
 ALONE = frozenset(("pass", "pw", "pwd", "auth"))
+_PATTERNS = """
+file name path glob regex search match include exclude ignore url test dir
+"""
+PATTERNS = frozenset(_PATTERNS.split())
+"""Before `pat` they say that it is a pattern, and no personal access token."""
 _HARMLESS = """
 none null nil true false yes no on off unknown unset empty missing required optional invalid expired auto default
 n/a
@@ -59,7 +64,7 @@ def words_of(name: str) -> list[str]:
 def is_secret_key(name: str) -> bool:
     """Whether what stands behind this name is a secret.
 
-    >>> [is_secret_key(name) for name in ("DB_PASS", "hf.token", "OPENAI_KEY", "AccountKey", "auth", "MYSQL_PWD")]
+    >>> [is_secret_key(name) for name in ("DB_PASS", "hf.token", "OPENAI_KEY", "AccountKey", "GITHUB_PAT", "MYSQL_PWD")]
     [True, True, True, True, True, True]
     >>> [is_secret_key(name) for name in ("tokenizer", "tokens", "max_token", "forward_pass", "session_key", "author")]
     [False, False, False, False, False, False]
@@ -76,6 +81,8 @@ def is_secret_key(name: str) -> bool:
         return not last.endswith(NO_PASS) and not OTHER_PASSES & set(before)
     if last == "key":
         return bool(before) and before[0] not in OTHER_KEYS
+    if last == "pat":
+        return not PATTERNS & set(before) and (bool(before) or name.isupper())
     return last.endswith(("pwd", "auth")) or last in ("pw", "apikey", "sas", "dsn", "otp")
 
 

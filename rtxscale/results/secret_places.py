@@ -9,12 +9,22 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from rtxscale.results.field_words import EVERYDAY
 from rtxscale.results.secret_keys import SECRET_WORD, is_secret_key, is_secret_value
 from rtxscale.spec.document import Path, parse_document
 
-USER_WORD, HOST_WORD, SERIAL_WORD = "redacted-user", "redacted-host", "redacted-serial"
+USER_WORD, HOST_WORD, SERIAL_WORD, URL_WORD = "redacted-user", "redacted-host", "redacted-serial", "redacted-url"
 USERS = frozenset(("user", "username", "login", "logname", "sudo_user"))
 HOSTS = frozenset(("hostname", "fqdn", "nodename", "host_name", "node_name", "slurmd_nodename", "computername"))
+HOST_KEYS = frozenset(("host", "ip", "addr", "address", "nodelist", "endpoint", "hostname", "nodename"))
+USER_KEYS = frozenset(("user", "username", "logname"))
+"""Last words of keys such as `MASTER_ADDR` and `SLURM_JOB_USER`, whose values are names if they look like some."""
+HOST_FLAGS = re.compile(r"--(?:[a-z]+[_-])?(?:hosts?|host-?name|addr(?:ess)?|endpoint|nodelist|server)")
+HOST_PROGRAMS = re.compile(r"ipmi\w*|mpirun|mpiexec|horovodrun")
+HOST_FIELDS = frozenset(("wall_power.address",))
+"""Fields of a sweep that hold a host or its URL."""
+LIKE_USER = re.compile(r"[A-Za-z_][\w.-]*")
+LIKE_HOST = re.compile(r"(?!0x)(?=[^:]*[A-Za-z])[A-Za-z0-9][\w.-]*(?:\[[\d,-]+\])?(?::\d{1,5})?")
 SERIALS = re.compile(r"serial(?!i)|(?:asset|service)[ _-]?tag", re.IGNORECASE)
 COMMANDS = frozenset(("command", "commands", "cmd", "argv", "args", "arguments"))
 PASSWORD_FLAGS = frozenset(("-p", "-P", "-pw", "-pass"))
@@ -38,7 +48,24 @@ def word_for(name: str, value: str) -> str | None:
         return SERIAL_WORD
     if last in HOSTS:
         return HOST_WORD
-    return USER_WORD if last in USERS else None
+    return USER_WORD if last in USERS else _word_for_key(name, value.strip())
+
+
+def _word_for_key(key: str, value: str) -> str | None:
+    """The word for the value of a key of several words, if it looks like a name."""
+    last = re.split(r"[_.-]", key.lower())[-1]
+    if re.search(r"\s", key) or value.lower() in EVERYDAY:
+        return None
+    if last in HOST_KEYS and LIKE_HOST.fullmatch(value):
+        return HOST_WORD
+    return USER_WORD if last in USER_KEYS and LIKE_USER.fullmatch(value) else None
+
+
+def _word_for_field(place: Path, value: str) -> str | None:
+    """The word for the value of a field that always holds a host or its URL."""
+    if ".".join(map(str, place[-2:])) not in HOST_FIELDS or value.startswith("redacted-"):
+        return None
+    return URL_WORD if "://" in value else HOST_WORD
 
 
 def secret_places(data: Any, place: Path = ()) -> Iterator[tuple[Path, str]]:
@@ -54,7 +81,7 @@ def secret_places(data: Any, place: Path = ()) -> Iterator[tuple[Path, str]]:
             inner = (*place, key)
             if is_secret_key(asked):
                 yield from _leaves(asked, item, inner)
-            elif isinstance(item, str) and (word := word_for(asked, item)) is not None:
+            elif isinstance(item, str) and (word := _word_for_field(inner, item) or word_for(asked, item)) is not None:
                 yield inner, word
             else:
                 yield from secret_places(item, inner)
@@ -89,8 +116,16 @@ def _words(words: Sequence[str], is_command: bool) -> Iterator[tuple[int, str]]:
             yield index, f"{flag}={SECRET_WORD}"
         elif _is_password(before, word, program) or _is_user_password(before, word, is_command and index > 0):
             yield index, SECRET_WORD
-        elif is_command and before in USER_FLAGS and not word.startswith("-"):
-            yield index, USER_WORD
+        elif is_command and not word.startswith("-"):
+            yield from ((index, name) for name in _names(before, word, program))
+
+
+def _names(flag: str, word: str, program: str) -> Iterator[str]:
+    """The word for what a flag of a command names, if that is a user or a host."""
+    if flag in USER_FLAGS:
+        yield USER_WORD
+    elif HOST_FLAGS.fullmatch(flag) or (flag == "-H" and HOST_PROGRAMS.fullmatch(program)):
+        yield from [HOST_WORD] * (LIKE_HOST.fullmatch(word) is not None and word.lower() not in EVERYDAY)
 
 
 def _is_password(flag: str, word: str, program: str) -> bool:

@@ -11,12 +11,16 @@ import re
 from rtxscale.results.secret_keys import ALONE, HINT, PHRASES, SECRET_WORD, is_secret_key, is_secret_value
 
 _SPACE = r"[ \t\x00]"
+_SPACED = r"(?:(?:secret )?(?:api|access|private|account|master|signing|encryption|connection) |secret )?"
+"""The first words of a name of several."""
+_OF_WHAT = rf"(?:{_SPACE}+(?:for|of|to|on|at|in)(?:{_SPACE}+[\w.@'-]{{1,60}}){{1,4}}?)?"
 KEY = re.compile(
     rf"(?<![\w.-])(?![\w.-]*redacted-)"
-    rf"(?=[\w.-]{{0,80}}?(?:{HINT}))(?P<key>[\w.-]{{1,120}})"
+    rf"(?P<key>{_SPACED}(?=[\w.-]{{0,80}}?(?:{HINT}))[\w.-]{{1,120}})"
     rf"(?P<sign>(?P<said>(?:\\*[\"'`])?[\])*]{{0,2}}{_SPACE}*(?::=|=>|[:=](?![:=])){_SPACE}*(?:(?:\n|\\n\x00?)\s*(?=\\*[\"\']))?)"
     rf"|(?P<pair>\\*[\"']{_SPACE}*,{_SPACE}*(?=\\*[\"'])|(?P<bar>{_SPACE}*\|{_SPACE}*))"
-    rf"|(?P<told>{_SPACE}+(?:is|was|are|ist){_SPACE}*:?{_SPACE}+)"
+    rf"|(?P<told>{_OF_WHAT}{_SPACE}+(?:is|was|are|ist){_SPACE}*:?{_SPACE}+)"
+    rf"|(?P<aside>{_SPACE}+[(\[](?=[^\s()\[\]]{{4,200}}[)\]]))"
     rf"|(?P<flag>\\*[\"']?(?:{_SPACE}*,{_SPACE}*|{_SPACE}*(?:\n|\\n){_SPACE}*-{_SPACE}+|{_SPACE}+))(?!{_SPACE}))",
     re.IGNORECASE,
 )
@@ -61,7 +65,7 @@ SHORT_FLAG = re.compile(
 """`-p password`; a port, a mapping of ports, a path or another flag is none."""
 PROGRAM = re.compile(
     r"(?P<before>\b(?:sshpass|mysql\w*|mariadb\w*|ipmi\w*|redis-cli|ldap\w+|mongo\w*|snmp\w+|smbclient|kinit|7z|unzip)\b"
-    rf"[^\n|;]*?[\s\"']-(?:p|P|a|w){_BETWEEN}\\*[\"']?)(?!{SECRET_WORD})[^\s\"',\]}}-][^\s\"',\]}}]*",
+    rf"[^\n|;]{{0,1000}}?[\s\"']-(?:p|P|a|w){_BETWEEN}\\*[\"']?)(?!{SECRET_WORD})[^\s\"',\]}}-][^\s\"',\]}}]*",
     re.IGNORECASE,
 )
 """Programs whose short flag is a password's, with or without a space, whatever it looks like."""
@@ -105,6 +109,8 @@ def _value(text: str, found: re.Match[str]) -> re.Match[str] | None:
         value = (LINES[_open_quotes(text, found.start())] if several else WORD).match(text, found.end())
     if value is None or value["value"].startswith(SECRET_WORD) or not is_secret_value(key, value["value"]):
         return None
+    if found["aside"] is not None and not _is_aside(key, value["value"]):
+        return None
     if found["told"] is not None and NOT_TOLD.match(value["value"]):
         return None
     if key.startswith("-") and found["said"] is None and re.match(r"--?[A-Za-z]", value["value"]):
@@ -124,9 +130,15 @@ def _is_behind_flag(key: str, space: str, value: str) -> bool:
     """Whether a word after mere space is the value of a name: the name is a flag, or the word has a digit."""
     if key.startswith("-"):
         return True
-    if re.search(r"\n|\\n|,", space) or not re.search(r"\d", value):
+    if re.search(r"\n|\\n|,", space) or not re.search(r"\d", value) or re.fullmatch(r"[(\[]\d*", value):
         return False
     return not ("token" in key.lower() and re.fullmatch(r"[\d.,_]+", value))
+
+
+def _is_aside(key: str, value: str) -> bool:
+    """Whether a word in brackets behind a name is its value: it has digits, and more of them behind `token`."""
+    least = 12 if "token" in key.lower() else 4
+    return len(value) >= least and re.search(r"\d", value) is not None and "redacted-" not in value
 
 
 def _is_name(text: str, found: re.Match[str]) -> bool:

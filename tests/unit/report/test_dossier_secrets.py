@@ -29,11 +29,15 @@ SECRETS = (
     f"tronbox:77:78 [0] said /home/adalove/secretrun/x.py /mnt/nas9/model.pt ada.love@lab.example.org grace@hopper9 "
     f"192.168.17.23 fe80::1ff:fe23:4567:890a 00:1A:2b:3c:4d:5e serial number: 1324521012345 "
     f"HF_TOKEN=hf_abcDEFghiJKLmno password: hunter22 https://u:pw@gitlab.corp/x "
-    f"on {UUID} of {NODE} tronbox.lab.example.org adalove myADALOVErun TronBox2x"
+    f"on {UUID} of {NODE} tronbox.lab.example.org adalove myADALOVErun TronBox2x "
+)
+SHAPES = (
+    "[::ffff:192.168.17.45]:43017 ip=flynnbox (flynnbox, 29500) cannot be retrieved, peer flynnbox<40923>, "
+    "SUDO_USER=zaphod, uid=1001(zaphod) GITHUB_PAT=pat4711, nasbox:/export/x, as zaphod on flynnbox and nasbox"
 )
 TRACES = re.compile(
     r"tronbox|adalove|ada\.love|lab\.example|secretrun|nas9|grace|hopper9|192\.168\.17|fe23:4567|1a:2b:3c|1324521012345"
-    r"|abcDEFghi|hunter22|gitlab|5eca11ed|8f00-5ec12e7c0ffe|5ecbadc0",
+    r"|flynnbox|zaphod|pat4711|nasbox|abcDEFghi|hunter22|gitlab|5eca11ed|8f00-5ec12e7c0ffe|5ecbadc0",
     re.IGNORECASE,
 )
 NOT_TEXTS = {
@@ -60,11 +64,11 @@ def planted(cpu, tmp_path_factory):
         row = {}
         for column in columns:
             if column.kind == "str":
-                row[column.name] = SECRETS
+                row[column.name] = f"{SECRETS} {SHAPES}"
             if column.kind == "strs":
-                row[column.name] = [SECRETS, UUID]
+                row[column.name] = [SECRETS, SHAPES, UUID]
             if column.name.endswith("_json"):
-                row[column.name] = json.dumps({"path": SECRETS})
+                row[column.name] = json.dumps({"path": SECRETS, "host": SHAPES})
         row |= {"attempt": 1} if "attempt" in {column.name for column in columns} else {}
         row |= {"uuid": UUID} if name == "telemetry" else {}
         row |= {"node": NODE} if name in ("telemetry", "environment") else {}
@@ -82,7 +86,9 @@ def planted(cpu, tmp_path_factory):
         writer.commit(tables)
         run_dir = writer.run_dir
     (run_dir / "logs").mkdir()
-    (run_dir / "logs" / "tronbox.log").write_text(f"{SECRETS}\n{json.dumps({'x': [SECRETS]})}\n{SECRETS!r}\n")
+    (run_dir / "logs" / "tronbox.log").write_text(
+        f"{SECRETS}\n{SHAPES}\n{json.dumps({'x': [SECRETS, SHAPES]})}\n{SECRETS!r}\n"
+    )
     (run_dir / "live.json").write_text(json.dumps({"current": SECRETS}))
     return Run.open(run_dir)
 
