@@ -11,7 +11,7 @@ import errno
 import os
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TextIO
 
 import typer
 from typer.core import TyperGroup
@@ -55,21 +55,20 @@ class Commands(TyperGroup):
             code = super().main(*args, **kwargs)
             sys.stdout.flush()
         except BrokenPipeError:
-            _forget_output()
+            _forget(sys.stdout)
             code = 1
         except (SystemExit, GeneratorExit):
             raise
         except BaseException as error:  # libraries' panics are no Exception
             code = _fail(error)
+        # What a library wrote there, and could not, would make the interpreter exit with a code of its own.
+        _flush_or_forget(sys.stderr)
         sys.exit(code if isinstance(code, int) else 0)
 
 
 def _fail(error: BaseException) -> int:
     """Say on stderr what went wrong; returns the exit code."""
-    try:
-        sys.stdout.flush()
-    except OSError:
-        _forget_output()
+    _flush_or_forget(sys.stdout)
     if not is_expected(error) and os.environ.get(DEBUG_VARIABLE) == "1":
         raise error
     text, code = failure(error)
@@ -81,8 +80,10 @@ def _complain(text: str) -> None:
     """One message on stderr, which may be closed or full; the exit code says enough then."""
     from rtxscale.spec.printable import printable
 
-    with contextlib.suppress(OSError, ValueError):
+    try:
         print(printable(text), file=sys.stderr, flush=True)
+    except (OSError, ValueError):
+        _forget(sys.stderr)
 
 
 def is_expected(error: BaseException) -> bool:
@@ -116,10 +117,18 @@ def _usage(error: Any) -> str:
     return f"rtxscale: error: {message}\nSee `{command} --help`."
 
 
-def _forget_output() -> None:
-    """Let the interpreter's own flush at exit go nowhere: the reader is gone."""
+def _flush_or_forget(stream: TextIO) -> None:
+    """Write out what is pending, or give it up where the stream is full or its reader gone."""
+    try:
+        stream.flush()
+    except OSError:
+        _forget(stream)
+
+
+def _forget(stream: TextIO) -> None:
+    """Let the interpreter's own flush at exit go nowhere."""
     with contextlib.suppress(OSError, ValueError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 app = typer.Typer(

@@ -48,7 +48,7 @@ class Block:
 
         >>> steps, waits = np.array([1.5, 1.5]), np.array([0.5, 1.0])
         >>> Block(step_s=steps, input_s=waits, enqueued_s=np.array([1.0, 2.25])).waited_s
-        1.25
+        1.0
         >>> Block(step_s=steps, input_s=waits, enqueued_s=None).waited_s
         1.5
         """

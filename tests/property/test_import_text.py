@@ -114,7 +114,7 @@ def test_a_report_without_one_of_its_fields_is_imported_or_refused(data):
 def test_a_batch_too_large_to_be_counted_is_refused():
     with pytest.raises(BadInput, match=r"given\.csv: found a number too large"):
         read_import(
-            json.dumps([{"gpus": 3037000500, "batch_per_gpu": 3037000500, "throughput_per_s": None}]),
+            json.dumps([{"gpus": 3037000500, "batch_per_gpu": 3037000500, "throughput_per_s": 1.0}]),
             "given.csv",
             ImportMapping(),
             "imported: given.csv",

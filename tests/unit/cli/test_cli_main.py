@@ -147,6 +147,16 @@ def test_errors_that_cannot_be_written_keep_their_exit_code(tmp_path):
         assert subprocess.run(["bash", "-c", line], capture_output=True, check=False).returncode == 2
 
 
+def test_what_others_could_not_write_to_stderr_does_not_change_the_exit_code(tmp_path):
+    code = (
+        "import sys; sys.stderr.buffer.write(b'a warning'); sys.argv = ['rtxscale', 'show', 'none']; "
+        "from rtxscale.cli.main import main; main()"
+    )
+    words = [sys.executable, "-c", code]
+    with open("/dev/full", "w") as full:  # noqa: PTH123  a device
+        assert subprocess.run(words, stderr=full, stdout=subprocess.DEVNULL, cwd=tmp_path, check=False).returncode == 2
+
+
 def test_a_closed_pipe_is_quiet(root):
     code = f"rtxscale show --results {root} --csv telemetry | head -1"
     words = f"set -o pipefail; {sys.executable} -m {code}"

@@ -88,7 +88,7 @@ def test_what_is_not_there_is_said(tmp_path):
 
 
 def test_a_directory_that_is_no_run_is_said(tmp_path):
-    with pytest.raises(BadInput, match=r"without the run\.json"):
+    with pytest.raises(BadInput, match=r"no run\.json"):
         find_run(str(tmp_path), tmp_path)
 
 

@@ -25,7 +25,7 @@ def test_each_trial_is_one_plain_line_where_there_is_no_terminal():
         shown.trial_ended(todo(), {"outcome": "ok", "message": "", "throughput_per_s": 1234.5, "work_unit": "image"})
     lines = stream.getvalue().splitlines()
     assert len(lines) == 1
-    assert lines[0].startswith("[2/4] gpus=2 ddp.bucket_mib=1.0 (batch 4, visit 1): ok, 1234 image/s")
+    assert lines[0].startswith("[2/4] gpus=2 ddp.bucket_mib=1.0 (batch 4, visit 1): ok, 1,234 image/s")
     assert "\x1b" not in lines[0]
 
 
@@ -75,7 +75,7 @@ def test_a_terminal_gets_one_line_that_is_redrawn_and_goes_away(monkeypatch):
         shown.trial_ended(todo(), {"outcome": "ok", "message": "", "throughput_per_s": 10.0, "work_unit": "image"})
     assert "1/4 | 30 s left | gpus=2 ddp.bucket_mib=1.0 (batch 4, visit 1) | 61 °C | 840 W" in stream.getvalue()
     assert "2/4" in stream.getvalue()
-    assert "last: ok, 10 image/s" in stream.getvalue()
+    assert "last: ok, 10.00 image/s" in stream.getvalue()
     ended = stream.getvalue()
     shown.refresh()
     assert stream.getvalue() == ended
