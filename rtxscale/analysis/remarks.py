@@ -21,6 +21,7 @@ from rtxscale.analysis.efficiency import ABOVE_ONE, SUPERLINEAR
 from rtxscale.analysis.flags import MEANINGS
 from rtxscale.analysis.headline import more_visits, too_wide
 from rtxscale.analysis.settings import SIZE_AXES
+from rtxscale.results.imported import LEFT_OUT
 from rtxscale.results.outcomes import SIMULATED, Outcome
 from rtxscale.stats.rounding import fixed, places
 
@@ -28,8 +29,6 @@ SHOWN = 4
 """Examples in one kind of remark; the rest is counted."""
 TOLERANCE = 0.005
 """Relative difference of measured and declared work per step that counts as equal."""
-LEFT_OUT = "rows left out"
-"""The fact of an import's environment that says which rows of the file gave no result."""
 MORE_SESSIONS = (
     "Import a table with rows of several independent sessions: told apart by a column visit, or by rows: sessions in "
     "the mapping"
