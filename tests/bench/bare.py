@@ -4,6 +4,7 @@
     python tests/bench/bare.py --only resnet50 --json bare.json cases whose names begin so; continues the file
     python tests/bench/bare.py --pairs 4 --seconds 10           all of them, about 25 minutes on one H200
     python tests/bench/bare.py --device cpu --tiny              tiny models: shows that the bench works, no more
+    python tests/bench/bare.py --only resnet50-bf16 --timm-benchmark benchmark.py      timm's own script as well
 
 How to read it. Each line is one case: work per second of the bare loop, and the ratio of rtxscale's to it with its 95 %
 interval (Student's t on log ratios of pairs, measured in the order A B B A in fresh processes). Bar: within 2 %, which
@@ -11,6 +12,10 @@ is 0.98 to 1.02. The bare loops below know nothing of rtxscale: model from its l
 optimizer, gradients dropped, one window of steps behind a warm-up; of rtxscale they take only the settings of the case
 and SDXL's published configuration. Each measurement is kept in the JSON file as soon as it is there, and one that is
 there is not made again. Nothing is asserted: timings of a machine that somebody else uses are no test.
+
+`--timm-benchmark` takes the path of `benchmark.py` of timm's repository, which its package leaves out: the images per
+second of its training benchmark at the same model, batch and precision. It waits for the GPU in every step, draws new
+labels and uses an optimizer that is not fused, so rtxscale may be a little faster. Only for bf16: it allows TF32.
 """
 
 from __future__ import annotations
@@ -216,6 +221,17 @@ def ours(case: dict[str, Any], options: argparse.Namespace) -> float:
     return float(found["throughput_per_s"])
 
 
+def timm_says(case: dict[str, Any], options: argparse.Namespace) -> float:
+    """Images per second of timm's own training benchmark, in a fresh process."""
+    words = [sys.executable, str(options.timm_benchmark), "--bench", "train", "--model", case["model"], "--no-retry"]
+    words += ["--batch-size", str(case["batch_per_gpu"]), "--channels-last", "--device", options.device]
+    words += ["--num-warm-iter", "50", "--num-bench-iter", "100"]
+    words += ["--input-size", "3", *[str(case.get("image_size", 224))] * 2]
+    words += ["--amp", "--amp-dtype", "bfloat16"] if case["precision"] == "bf16" else []
+    words += ["--torchcompile"] if case.get("compile", "off") != "off" else []
+    return float(json.loads(_output(words, os.environ))["train_samples_per_sec"])
+
+
 def _output(words: list[str], environment: Any) -> str:
     done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
     if done.returncode != 0:
@@ -227,26 +243,35 @@ def measured(name: str, options: argparse.Namespace, kept: dict[str, Any]) -> It
     """Fill up a case's pairs in the order A B B A; a pause behind each measurement."""
     case = (TINY if options.tiny else CASES)[name]
     row = kept.setdefault(name, {"ours": [], "bare": []})
+    measure = {
+        "ours": lambda: ours(case, options),
+        "bare": lambda: bare(name, options),
+        "timm": lambda: timm_says(case, options),
+    }
+    sides = ["ours", "bare"]
+    if options.timm_benchmark and case["kind"] == "vision" and (options.tiny or case["precision"] == "bf16"):
+        sides.append("timm")
     for pair in range(options.pairs):
-        for side in ("ours", "bare") if pair % 2 == 0 else ("bare", "ours"):
-            if len(row[side]) <= pair:
-                row[side].append(ours(case, options) if side == "ours" else bare(name, options))
+        for side in sides if pair % 2 == 0 else sides[::-1]:
+            if len(row.setdefault(side, [])) <= pair:
+                row[side].append(measure[side]())
                 yield
 
 
-def line(name: str, row: dict[str, Any]) -> str:
-    """A case in words."""
+def line(name: str, row: dict[str, Any], side: str) -> str:
+    """A case against one of the other sides, in words."""
     from rtxscale.stats.compare import paired_ratio
 
-    pairs = min(len(row["ours"]), len(row["bare"]))
+    pairs = min(len(row["ours"]), len(row[side]))
     if pairs == 0:
         return f"{name:<24}  not measured"
-    test = paired_ratio(row["ours"][:pairs], row["bare"][:pairs])
-    mean = sum(row["bare"][:pairs]) / pairs
+    test = paired_ratio(row["ours"][:pairs], row[side][:pairs])
+    mean = sum(row[side][:pairs]) / pairs
     inner = "" if pairs < 2 else f" ({test.low:.4f}-{test.high:.4f})"
     verdict = "met" if abs(test.ratio - 1) <= BAR else "not met"
     return (
-        f"{name:<24}  bare {mean:>12,.2f}/s  ratio {test.ratio:.4f}{inner}  {pairs} pairs  within {BAR:.0%}: {verdict}"
+        f"{name:<24}  {side} {mean:>12,.2f}/s  ratio {test.ratio:.4f}{inner}  {pairs} pairs  "
+        f"within {BAR:.0%}: {verdict}"
     )
 
 
@@ -259,6 +284,7 @@ def main() -> None:
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--tiny", action="store_true", help="tiny models")
     parser.add_argument("--json", type=Path, help="keep what was measured here, and continue from it")
+    parser.add_argument("--timm-benchmark", type=Path, help="path of timm's benchmark.py: measure by it as well")
     parser.add_argument("--list", action="store_true", help="print the names of the cases")
     parser.add_argument("--inside", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -277,7 +303,8 @@ def main() -> None:
         for _ in measured(name, options, kept):
             if options.json:
                 options.json.write_text(json.dumps(kept, indent=2))
-        print(line(name, kept[name]), flush=True)
+        for side in (side for side in kept[name] if side != "ours"):
+            print(line(name, kept[name], side), flush=True)
 
 
 if __name__ == "__main__":
