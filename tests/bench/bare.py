@@ -1,7 +1,7 @@
 """Throughput of rtxscale's workloads on one GPU over bare loops against timm, transformers, peft and diffusers.
 
     python tests/bench/bare.py --list                           names of the cases
-    python tests/bench/bare.py --only resnet50 --json bare.json cases whose names begin so; continues the file
+    python tests/bench/bare.py --only resnet50 --json bare.json cases of a name, or that begin so; continues the file
     python tests/bench/bare.py --pairs 4 --seconds 10           all of them, about 25 minutes on one H200
     python tests/bench/bare.py --device cpu --tiny              tiny models: shows that the bench works, no more
     python tests/bench/bare.py --only resnet50-bf16 --timm-benchmark benchmark.py      timm's own script as well
@@ -278,7 +278,7 @@ def line(name: str, row: dict[str, Any], side: str) -> str:
 def main() -> None:
     """Measure, keep, print."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--only", nargs="*", default=[""], help="cases whose names begin with one of these")
+    parser.add_argument("--only", nargs="*", default=[""], help="cases of these names, or whose names begin so")
     parser.add_argument("--pairs", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=5.0, help="length of each window")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
@@ -295,7 +295,8 @@ def main() -> None:
     if options.inside:
         print(json.dumps({"per_s": inside(cases[options.inside], options.device, options.seconds)}))
         return
-    chosen = [name for name in cases if name.startswith(tuple(options.only))]
+    begins = tuple(word for word in options.only if word not in cases)
+    chosen = [name for name in cases if name in options.only or name.startswith(begins)]
     if not chosen:
         raise SystemExit(f"bare: found no case that begins with {', '.join(options.only)}; cases: {', '.join(cases)}")
     kept: dict[str, Any] = json.loads(options.json.read_text()) if options.json and options.json.exists() else {}
