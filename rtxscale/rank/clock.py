@@ -38,26 +38,26 @@ class Block:
     @property
     def host_bound(self) -> NDArray[np.bool_] | None:
         """Which steps the device had all but finished when the host had enqueued them; None on CPU."""
-        return None if self.enqueued_s is None else host_bound(self.enqueued_s, self.step_s)
+        return None if self.enqueued_s is None else host_bound(self.enqueued_s, self.step_s, self.waited_s)
 
     @property
-    def waited_s(self) -> float:
-        """Seconds for which the device had nothing to do for want of input: on GPUs not those that it still worked.
+    def waited_s(self) -> Seconds:
+        """Seconds of each step in which the device had nothing to do for want of input; on GPUs not while it worked.
 
         A step's wait counts from where the device was done with the step before, as far as it was a wait at all.
 
         >>> steps, waits = np.array([1.5, 1.5]), np.array([0.5, 1.0])
-        >>> Block(step_s=steps, input_s=waits, enqueued_s=np.array([1.0, 2.25])).waited_s
-        1.0
-        >>> Block(step_s=steps, input_s=waits, enqueued_s=None).waited_s
-        1.5
+        >>> Block(step_s=steps, input_s=waits, enqueued_s=np.array([1.0, 2.25])).waited_s.tolist()
+        [0.5, 0.5]
+        >>> Block(step_s=steps, input_s=waits, enqueued_s=None).waited_s.tolist()
+        [0.5, 1.0]
         """
         if self.enqueued_s is None:
-            return float(self.input_s.sum())
+            return self.input_s
         turned_to_s = np.concatenate([[0.0], self.enqueued_s[:-1]])
         done_s = np.concatenate([[0.0], np.cumsum(self.step_s)[:-1]])
-        idle_s = turned_to_s + self.input_s - done_s
-        return float(np.clip(idle_s, 0.0, self.input_s).sum())
+        waited_s: Seconds = np.clip(turned_to_s + self.input_s - done_s, 0.0, self.input_s)
+        return waited_s
 
 
 class Pending:
@@ -97,7 +97,7 @@ def run_steps(step: Callable[[], float], count: int, device: torch.device) -> Bl
     return pending.block()
 
 
-def host_bound(enqueued_s: Seconds, step_s: Seconds) -> NDArray[np.bool_]:
+def host_bound(enqueued_s: Seconds, step_s: Seconds, waited_s: Seconds) -> NDArray[np.bool_]:
     """Which steps the device had all but finished by the time the host had enqueued them.
 
     Sees a host that is late with the last kernels of a step. One that is late in its middle, and then enqueues a long
@@ -107,13 +107,15 @@ def host_bound(enqueued_s: Seconds, step_s: Seconds) -> NDArray[np.bool_]:
         enqueued_s: when the host was done enqueuing each step, from the first mark.
         step_s: the device's time of each step; their running sum is when each ended, as the first mark meets an idle
             device.
+        waited_s: how much of each of these times the device waited for input, which is not its host's doing.
 
-    >>> host_bound(np.array([0.010, 0.020]), np.array([0.010, 0.010])).tolist()
+    >>> none = np.zeros(2)
+    >>> host_bound(np.array([0.010, 0.020]), np.array([0.010, 0.010]), none).tolist()
     [True, True]
-    >>> host_bound(np.array([0.002, 0.004]), np.array([0.010, 0.010])).tolist()
+    >>> host_bound(np.array([0.002, 0.004]), np.array([0.010, 0.010]), none).tolist()
     [False, False]
     """
     if step_s.size == 0:
         return np.zeros(0, dtype=np.bool_)
     lead_s = np.cumsum(step_s) - enqueued_s
-    return lead_s <= max(LEAST_LEAD_S, LEAST_LEAD * float(np.median(step_s)))
+    return lead_s <= max(LEAST_LEAD_S, LEAST_LEAD * float(np.median(step_s - waited_s)))

@@ -193,7 +193,7 @@ def _share(session: Session, running: Running, stepper: Stepper, window: Window 
         block = stepper.phases[-1].block
         fields |= {"work": work_of_latest(running, window.steps), "step_s": block.step_s}
         fields["loss"] = running.loss()
-        fields["input_share"] = block.waited_s / window.seconds
+        fields["input_share"] = float(block.waited_s.sum()) / window.seconds
         if block.host_bound is not None:
             fields["host_bound_share"] = float(block.host_bound.mean())
     return rows.Share(**fields)

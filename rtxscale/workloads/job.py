@@ -18,6 +18,7 @@ from rtxscale.spec.script import ScriptWorkload
 from rtxscale.workloads.parallel import bucket_layout, data_parallel
 from rtxscale.workloads.precision import autocast
 from rtxscale.workloads.protocol import Bucket, Context
+from rtxscale.workloads.script_file import ScriptError
 
 
 class Job:
@@ -53,7 +54,18 @@ class Job:
         """The model under DDP on the trial's group with the bucket under test; the model itself at one worker.
 
         `options` are DDP's own, such as `find_unused_parameters=True`.
+
+        Raises:
+            ScriptError: where weights are not on the job's kind of device.
         """
+        elsewhere = {
+            str(parameter.device) for parameter in model.parameters() if parameter.device.type != self.device.type
+        }
+        if elsewhere:
+            raise ScriptError(
+                f"job.wrap was given weights on {', '.join(sorted(elsewhere))}, the job's device is {self.device}: "
+                "call model.to(job.device) before job.wrap(model)"
+            )
         wrapped = data_parallel(model, self._context, **options)
         self._wrapped.append(wrapped)
         return wrapped
