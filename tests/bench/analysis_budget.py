@@ -23,6 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -55,12 +56,12 @@ def made_trials(count: int) -> pl.DataFrame:
     rng = np.random.default_rng(1)
     cells = []
     for setting in range(settings):
-        for gpus in sizes:
-            workload = {"batch_per_gpu": 64, "global_batch": 64 * gpus, "kind": "vision", "model": f"m{setting // 40}"}
-            nccl = {"channels": setting % 40 + 1} if gpus > 1 else {}
-            cells.append((gpus, json.dumps({"ddp": {}, "gpus": gpus, "nccl": nccl, "workload": workload})))
+        for size in sizes:
+            workload = {"batch_per_gpu": 64, "global_batch": 64 * size, "kind": "vision", "model": f"m{setting // 40}"}
+            nccl = {"channels": setting % 40 + 1} if size > 1 else {}
+            cells.append((size, json.dumps({"ddp": {}, "gpus": size, "nccl": nccl, "workload": workload})))
     texts = [text for _, text in cells for _ in range(visits)]
-    gpus = np.repeat([size for size, _ in cells], visits)
+    gpus = np.repeat([count for count, _ in cells], visits)
     rows = len(texts)
     columns = {
         "trial_id": [f"{number:012x}" for number in range(rows)],
@@ -218,7 +219,7 @@ def main() -> None:
             shutil.rmtree(directory)
 
 
-def _timed(function, *arguments) -> float:
+def _timed(function: Callable[..., Any], *arguments: Any) -> float:
     start = time.perf_counter()
     function(*arguments)
     return time.perf_counter() - start

@@ -78,7 +78,7 @@ def bare_vision(case: dict[str, Any], device: Any) -> tuple[Step, float]:
     import torch
 
     size, batch = case.get("image_size", 224), case["batch_per_gpu"]
-    model = timm.create_model(case["model"], num_classes=1000).to(device, memory_format=torch.channels_last).train()
+    model = timm.create_model(case["model"], num_classes=1000).to(device).to(memory_format=torch.channels_last).train()
     run = torch.compile(model) if case.get("compile", "off") != "off" else model
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, fused=True)
     images = torch.randn(batch, 3, size, size, device=device).contiguous(memory_format=torch.channels_last)
@@ -151,7 +151,7 @@ def bare_diffusion(case: dict[str, Any], device: Any) -> tuple[Step, float]:
     if case.get("checkpointing") == "on":
         model.enable_gradient_checkpointing()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, weight_decay=1e-2, fused=True)
-    scheduler = DDPMScheduler(beta_start=0.00085, beta_end=0.012, beta_schedule="scaled_linear")
+    scheduler: Any = DDPMScheduler(beta_start=0.00085, beta_end=0.012, beta_schedule="scaled_linear")
     latents = torch.randn(batch, 4, side, side, device=device)
     text = torch.randn(batch, *shape.text, device=device)
     added = {

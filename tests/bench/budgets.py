@@ -110,7 +110,9 @@ class Budget:
     def surely(self) -> bool:
         """Whether the whole interval is on the same side of a least ratio, such as `>= 0.99`."""
         least = float(self.bar.removeprefix(">= "))
-        return bool(self.low >= least if self.met else self.high < least)
+        if self.low is None or self.high is None:
+            return False
+        return self.low >= least if self.met else self.high < least
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -242,7 +244,7 @@ def bandwidth(bench: Bench) -> Iterator[Budget]:
         yield Budget(part="bandwidth", what="bus bandwidth / nccl-tests", bar=bar, note=f"not run: {why}")
         return
     workload = "{kind: collectives, operations: [all_reduce], sizes_mib: [64, 128, 256, 512], precision: fp32}"
-    axes = {"gpus": [bench.sizes.gpus], "nccl.p2p": ["auto", "disabled"]}
+    axes: dict[str, list[Any]] = {"gpus": [bench.sizes.gpus], "nccl.p2p": ["auto", "disabled"]}
     result, trials = run_sweep(bench, sweep_text("bench-bandwidth", bench.sizes, axes, workload=workload, visits=3))
     timed = rows_of(result.run_dir, "collectives")
     for p2p in ("auto", "disabled"):
@@ -314,7 +316,7 @@ def overhead_s(trials: list[dict[str, Any]]) -> float:
     first = min(trials, key=lambda row: row["started_ns"])
     last_ns = max(row["ended_ns"] for row in trials)
     span_s = (last_ns - first["started_ns"]) / 1e9 + (first["session_start_s"] or 0.0)
-    return span_s - sum(row[name] or 0.0 for row in trials for name in MEASURED_SPANS)
+    return float(span_s) - sum(row[name] or 0.0 for row in trials for name in MEASURED_SPANS)
 
 
 # --- output -----------------------------------------------------------------------------------------------------------

@@ -64,7 +64,7 @@ def verdict(found: EnergyRatio) -> str:
 def measured(kind: str, seconds: float) -> list[dict[str, Any]]:
     """Record the GPUs so long, and say what each GPU's two energies came to."""
     recorded = record(open_probe(), lambda: time.sleep(seconds))
-    found = [one for one in totals(recorded) if one.energy_ratio is not None]
+    found = [(one, one.energy_ratio) for one in totals(recorded) if one.energy_ratio is not None]
     return [
         {
             "kind": kind,
@@ -74,10 +74,10 @@ def measured(kind: str, seconds: float) -> list[dict[str, Any]]:
             "power_mean_w": one.power_mean_w,
             "energy_counter_j": one.energy_counter_j,
             "energy_integral_j": one.energy_integral_j,
-            **asdict(one.energy_ratio),
-            "verdict": verdict(one.energy_ratio),
+            **asdict(ratio),
+            "verdict": verdict(ratio),
         }
-        for place, one in enumerate(found)
+        for place, (one, ratio) in enumerate(found)
     ]
 
 

@@ -20,16 +20,17 @@ import tempfile
 import time
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 KILLS_PER_SWEEP = 10
 
 
-def main():
+def main() -> int:
     sys.path.insert(0, str(Path(__file__).parents[1] / "ray"))
     from campaign import TARGETS
     from conftest import running_head
 
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--minutes", type=float, default=120.0)
     parser.add_argument("--seed", type=int, default=1)
@@ -47,12 +48,15 @@ def main():
     return 1 if found["wrong"] else 2 * bool(found["ended_early"])
 
 
-def under_fire(head, home, options):
+def under_fire(head: Any, home: Path, options: argparse.Namespace) -> dict[str, Any]:
     """Sweeps until so many kills have been made or the time is up: what was killed, and what went wrong."""
     from campaign import Campaign
 
     dice, began = random.Random(options.seed), time.monotonic()  # noqa: S311 - not for secrets
-    kills, wrong, given_up, sweeps, calls, ended_early = Counter(), [], [], 0, 0, ""
+    kills: Counter[str] = Counter()
+    wrong: list[str] = []
+    given_up: list[str] = []
+    sweeps, calls, ended_early = 0, 0, ""
     while sum(kills.values()) < options.kills and time.monotonic() - began < 60 * options.minutes:
         wanted = min(KILLS_PER_SWEEP, options.kills - sum(kills.values()))
         campaign = Campaign(head, home, dice, wanted, tuple(options.targets))

@@ -14,7 +14,9 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from rtxscale.cli.import_results import read_import
@@ -65,19 +67,19 @@ EXTRA = {"mapping": MAPPING.encode(), "import": CSV.encode(), "results": json.du
 LARGEST = 20_000
 
 
-def topology(text):
+def topology(text: str) -> None:
     parse_topology(text)
     parse_peer_access(text, "rw")
     for parse in (parse_query, parse_listing, parse_details, parse_transfers, parse_graph, parse_versions):
         parse(text)
 
 
-def nccl_tests(text):
+def nccl_tests(text: str) -> None:
     with suppress(ValueError):  # its refusal
         read_nccl_tests(text)
 
 
-def results(text):
+def results(text: str) -> None:
     """The text in the place of each of a run's small files."""
     data = text.encode(errors="replace")
     with tempfile.TemporaryDirectory() as directory:
@@ -88,10 +90,10 @@ def results(text):
         read_live(run_dir)
         living_owner(run_dir / "lock")
         for read in (read_records, read_manifest):
-            quietly(lambda read=read: read(run_dir))
+            quietly(partial(read, run_dir))
 
 
-def quietly(read):
+def quietly(read: Callable[[], object]) -> None:
     """An error of ours is an answer; any other goes up."""
     try:
         read()
@@ -99,7 +101,7 @@ def quietly(read):
         return
 
 
-TARGETS = {
+TARGETS: dict[str, Callable[[str], object]] = {
     "yaml": lambda text: parse_sweep(text, "sweep.yaml"),
     "mapping": lambda text: parse_mapping(text, "map.yaml"),
     "nccl": parse_log,
@@ -110,13 +112,13 @@ TARGETS = {
 }
 
 
-def seeds(target):
+def seeds(target: str) -> list[bytes]:
     folder, pattern = SEEDS[target]
     found = [path.read_bytes()[:LARGEST] for path in sorted(folder.rglob(pattern)) if path.is_file()]
     return [*found, *([EXTRA[target]] if target in EXTRA else [])]
 
 
-def by_chance(target, minutes, seed):
+def by_chance(target: str, minutes: float, seed: int) -> int:
     """Inputs cut, doubled and mixed from the seeds; how many there were."""
     dice, known, tried = random.Random(seed), seeds(target), 0  # noqa: S311 - not for secrets
     end = time.monotonic() + 60 * minutes
@@ -129,7 +131,7 @@ def by_chance(target, minutes, seed):
             data[at : at + dice.choice([0, 1, 3, 20, 200])] = new
         text = bytes(data[:LARGEST]).decode(errors="replace")
         try:
-            quietly(lambda text=text: TARGETS[target](text))
+            quietly(partial(TARGETS[target], text))
         except Exception:
             print(f"{target}: {text!r}", file=sys.stderr)
             raise
@@ -137,7 +139,7 @@ def by_chance(target, minutes, seed):
     return tried
 
 
-def by_coverage(target, minutes):
+def by_coverage(target: str, minutes: float) -> None:
     """Hand the process over to atheris, with the seeds as its corpus; it ends the process."""
     corpus = Path(tempfile.mkdtemp(prefix="rtxscale-fuzz-"))
     for place, data in enumerate(seeds(target)):
@@ -145,12 +147,12 @@ def by_coverage(target, minutes):
     atheris.instrument_all()
     limits = [f"-max_total_time={round(60 * minutes)}", f"-max_len={LARGEST}", "-timeout=20", "-print_final_stats=1"]
     arguments = [sys.argv[0], *limits, f"-artifact_prefix={corpus}/", str(corpus)]
-    atheris.Setup(arguments, lambda data: quietly(lambda: TARGETS[target](data.decode(errors="replace"))))
+    atheris.Setup(arguments, lambda data: quietly(partial(TARGETS[target], data.decode(errors="replace"))))
     atheris.Fuzz()
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("target", choices=[*TARGETS, "all"])
     parser.add_argument("--minutes", type=float, default=1.0, help="for each target")
     parser.add_argument("--seed", type=int, default=1)
