@@ -125,8 +125,10 @@ def measure(
     """
     from rtxscale.plan.confirm import confirmation_plan
     from rtxscale.run.authentication import settle
+    from rtxscale.workloads.model_files import catalogue_beside
 
     sweep = sweep_of(run)
+    catalogue = None if directory is None else catalogue_beside(sweep, directory)
 
     def measured() -> SweepResult:
         examined = examine()
@@ -142,7 +144,9 @@ def measure(
                 results_root=run.run_dir.parent,
                 run_dir=run.run_dir,
                 directory=directory,
-                plan=partial(confirmation_plan, pairs=pairs, visits=visits, attempts=run.attempts()),
+                plan=partial(
+                    confirmation_plan, pairs=pairs, visits=visits, attempts=run.attempts(), catalogue=catalogue
+                ),
                 address=os.environ.get("RAY_ADDRESS") or None,
                 limit_minutes=limit_minutes,
                 examined=examined,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
+    from rtxscale.models.footprint import Subject
     from rtxscale.plan.fit import Fit
 
 WIDTH = 80
@@ -35,10 +36,14 @@ def fit(
     from rtxscale.plan.fit import fits, memory_of_gpu, uncounted
     from rtxscale.spec.load import load_sweep
     from rtxscale.spec.printable import printable
+    from rtxscale.workloads.model_files import catalogue_beside
 
     loaded = load_sweep(sweep)
     label, memory_gib = memory_of_gpu(gpu)
-    found = fits(loaded.sweep, gpu, counted(uncounted(loaded.sweep, gpu)))
+    subjects = uncounted(loaded.sweep, gpu)
+    catalogue = counted(subjects).joined(catalogue_beside(loaded.sweep, sweep.absolute().parent))
+    _refuse_unknown(subject for subject in subjects if subject in catalogue.problems)
+    found = fits(loaded.sweep, gpu, catalogue)
     if as_json:
         typer.echo(
             json.dumps({"gpu": label, "memory_gib": memory_gib, "cells": [asdict(one) for one in found]}, indent=2)
@@ -46,6 +51,21 @@ def fit(
         return
     head = f"{loaded.sweep.name} on {label}, {memory_gib} GiB, workload {loaded.sweep.workload.label}"
     typer.echo(printable("\n".join([head, "", *fit_lines(found)])))
+
+
+def _refuse_unknown(uncountable: Iterable[Subject]) -> None:
+    """Refuse names of models that there are not, which is why they could not be counted.
+
+    Raises:
+        BadInput: with each such name and the nearest right ones.
+    """
+    from rtxscale.cli.looked_up import unknown_names
+    from rtxscale.errors import BadInput
+    from rtxscale.spec.workload import VisionWorkload
+
+    names = dict.fromkeys(subject.model for subject in uncountable if subject.kind == "vision")
+    if wrong := unknown_names(VisionWorkload(kind="vision", model=name) for name in names):
+        raise BadInput("; ".join(wrong))
 
 
 def fit_lines(found: list[Fit]) -> Iterator[str]:

@@ -1,6 +1,7 @@
 """What only libraries know of a planned workload, asked in a process of its own, which alone loads torch.
 
-Names of models that come with rtxscale's own counts are known to be right, and cost nothing. Called by `cli.plan`.
+Names of models that come with rtxscale's own counts are known to be right, and cost nothing. Called by `cli.plan` and
+`cli.fit`.
 """
 
 from __future__ import annotations

@@ -43,11 +43,13 @@ def plan(
     from rtxscale.plan.expand import make_plan
     from rtxscale.spec.load import load_sweep
     from rtxscale.spec.printable import printable
+    from rtxscale.workloads.model_files import catalogue_beside
 
     loaded = load_sweep(sweep)
     inventory = _inventory_here() if assume is None else assumed_inventory(assume)
-    made = make_plan(loaded.sweep, inventory)
-    _look_at_workloads(made, sweep.absolute().parent if assume is None else None)
+    directory = sweep.absolute().parent
+    made = make_plan(loaded.sweep, inventory, catalogue_beside(loaded.sweep, directory))
+    _look_at_workloads(made, directory if assume is None else None)
     if as_json:
         typer.echo(json.dumps(plan_json(made, made.pool), indent=2))
     else:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -47,9 +48,11 @@ def sweep(
     allow_commands: AllowOption = False,
 ) -> None:
     """Run the trials of SWEEP that are not finished yet, and report."""
+    from rtxscale.plan.expand import make_plan
     from rtxscale.results.location import results_root
     from rtxscale.run.authentication import settle
     from rtxscale.spec.load import load_sweep
+    from rtxscale.workloads.model_files import catalogue_beside
 
     loaded, directory = load_sweep(sweep), sweep.absolute().parent
     for folder in (directory, sweep.resolve().parent):
@@ -71,6 +74,7 @@ def sweep(
                 address=os.environ.get("RAY_ADDRESS") or None,
                 fresh=fresh,
                 directory=directory,
+                plan=partial(make_plan, catalogue=catalogue_beside(loaded.sweep, directory)),
                 limit_minutes=limit_minutes,
                 examined=examined,
                 ignore=tuple(ignore or ()),

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from rtxscale.models.footprint import Footprint, Moment, Subject
+from rtxscale.models.shapes import DecoderShape
 
 TABLE = Path(__file__).with_name("footprints.jsonl")
 KEY = ("kind", "model", "image_size")
@@ -29,6 +30,8 @@ class Catalogue:
     counts: Mapping[Subject, Footprint] = field(default_factory=dict)
     problems: Mapping[Subject, str] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
+    shapes: Mapping[str, DecoderShape] = field(default_factory=dict)
+    """Decoders of somebody's own by the path at which a sweep names them: counted like those of a named size."""
 
     def find(self, subject: Subject) -> Footprint | None:
         """The footprint; if only another image size has been counted, that one with activations per pixel."""
@@ -43,8 +46,12 @@ class Catalogue:
 
     def joined(self, other: Catalogue) -> Catalogue:
         """Both; what is in both is the other's."""
-        counts, problems = {**self.counts, **other.counts}, {**self.problems, **other.problems}
-        return Catalogue(counts=counts, problems=problems, versions=self.versions)
+        return Catalogue(
+            counts={**self.counts, **other.counts},
+            problems={**self.problems, **other.problems},
+            versions=self.versions,
+            shapes={**self.shapes, **other.shapes},
+        )
 
 
 @cache

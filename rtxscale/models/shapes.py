@@ -1,7 +1,7 @@
 """Decoder language models in named sizes: their shape and how many parameters that makes.
 
 Pure numbers, no torch: `workloads.decoder` builds these shapes, `models.memory` counts their bytes. Every one is a
-Llama: RMSNorm, rotary positions, gated feed-forward, no biases, input and output embedding not tied.
+Llama: RMSNorm, rotary positions, gated feed-forward, no biases; of the named ones none ties its two embeddings.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ class DecoderShape:
     ffn: int
     vocab: int
     source: str
+    tied: bool = False
+    """Whether the output embedding is the input's."""
 
     @property
     def head_size(self) -> int:
@@ -60,8 +62,8 @@ class DecoderShape:
 
     @property
     def outer_parameters(self) -> int:
-        """Parameters outside the blocks: input embedding, final norm, output embedding."""
-        return 2 * self.vocab * self.hidden + self.hidden
+        """Parameters outside the blocks: input embedding, final norm, output embedding unless it is the same."""
+        return (1 if self.tied else 2) * self.vocab * self.hidden + self.hidden
 
     @property
     def parameters(self) -> int:

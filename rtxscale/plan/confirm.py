@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from rtxscale.devices.inventory import Inventory
 from rtxscale.errors import PlanError
+from rtxscale.models.counted import Catalogue
 from rtxscale.plan.estimate import estimate_cost
 from rtxscale.plan.expand import make_plan
 from rtxscale.plan.model import Plan, PlannedSession, PlannedTrial, SessionKey
@@ -38,8 +39,11 @@ def confirmation_plan(
     pairs: Sequence[Pair],
     visits: int,
     attempts: Mapping[str, list[str]] | None = None,
+    catalogue: Catalogue | None = None,
 ) -> Plan:
-    """Sessions of stage `confirm` for the pairs, in order; `attempts` holds the run's outcomes so far by trial id.
+    """Sessions of stage `confirm` for the pairs, in order.
+
+    `attempts` holds the run's outcomes so far by trial id, `catalogue` what is known of the memory of models.
 
     Raises:
         PlanError: the sweep cannot run here, or a cell of a pair is not in it.
@@ -47,7 +51,7 @@ def confirmation_plan(
     """
     if len({pair.default for pair in pairs}) < len(pairs):
         raise ValueError("two pairs share a default cell")
-    whole = make_plan(sweep, inventory)
+    whole = make_plan(sweep, inventory, catalogue)
     cells = {planned.trial.cell.cell_id: planned for planned in whole.trials}
     placer = Placer(whole.pool.nodes, whole.device)
     sessions = tuple(

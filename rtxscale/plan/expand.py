@@ -9,6 +9,7 @@ from collections import Counter
 
 from rtxscale.devices.inventory import Inventory
 from rtxscale.errors import PlanError
+from rtxscale.models.counted import Catalogue, shipped
 from rtxscale.plan.estimate import estimate_cost
 from rtxscale.plan.model import Plan
 from rtxscale.plan.notes import plan_notes
@@ -21,12 +22,16 @@ from rtxscale.spec.sweep import Sweep
 from rtxscale.spec.workload import SimulatedWorkload
 
 
-def make_plan(sweep: Sweep, inventory: Inventory) -> Plan:
+def make_plan(sweep: Sweep, inventory: Inventory, catalogue: Catalogue | None = None) -> Plan:
     """Sessions of trials in order, what was dropped and why, and the estimated cost.
+
+    `catalogue` is what is known of the memory of models: what comes with rtxscale where none is given. What else is in
+    it makes notes and advice; cells are dropped by what everybody knows, so that a plan is the same everywhere.
 
     Raises:
         PlanError: the hardware is not what the sweep asks for, or no cell can run on it.
     """
+    catalogue = shipped() if catalogue is None else catalogue
     if isinstance(sweep.workload, SimulatedWorkload):
         inventory = simulated_inventory(sweep.workload)  # whatever is here
     pool = matched_pool(sweep.hardware, inventory)
@@ -44,8 +49,9 @@ def make_plan(sweep: Sweep, inventory: Inventory) -> Plan:
         threads_per_worker=threads_per_worker(pool, device, max(cell.gpus for cell in cells.cells.values())),
         sessions=sessions,
         dropped=cells.dropped,
-        notes=plan_notes(sweep, cells, sessions, pool, device),
+        notes=plan_notes(sweep, cells, sessions, pool, device, catalogue),
         estimate=estimate_cost(sessions, pool, device, sweep.max_hours),
+        catalogue=catalogue,
     )
 
 
@@ -77,6 +83,6 @@ def threads_per_worker(inventory: Inventory, device: str, largest: int) -> int:
 
 def _nothing_left(cells: Cells, inventory: Inventory) -> str:
     counts = Counter(dropped.reason for dropped in cells.dropped)
-    reasons = "; ".join(f"{reason} ({count} points)" for reason, count in counts.most_common())
+    reasons = "; ".join(f"{reason} ({count} point{'s' * (count > 1)})" for reason, count in counts.most_common())
     reason = reasons or "exclude leaves out every point"
     return f"no cell of the sweep can run on {inventory.describe()}: {reason}; change the axes or the machine"

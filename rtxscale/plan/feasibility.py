@@ -13,7 +13,7 @@ from rtxscale.models.counted import Catalogue, shipped
 from rtxscale.models.decoder_settings import LOW_PRECISIONS
 from rtxscale.models.footprint import Subject
 from rtxscale.models.memory import GIB, DecoderTraining
-from rtxscale.models.shapes import SIZES
+from rtxscale.models.shapes import SIZES, DecoderShape
 from rtxscale.models.training import CountedTraining, Training, smallest_world
 from rtxscale.spec.cell import Cell
 from rtxscale.spec.script import ScriptWorkload
@@ -40,11 +40,13 @@ def memory_shortage(cell: Cell, memory_mib: int) -> str | None:
     return f"needs about {needs / GIB:.{digits}f} GiB per GPU, has {has / GIB:.{digits}f}; {advice(training, has)}"
 
 
-def what_would_fit(cell: Cell, memory_mib: int | None, measured: Mapping[int, float]) -> str:
+def what_would_fit(
+    cell: Cell, memory_mib: int | None, measured: Mapping[int, float], catalogue: Catalogue | None = None
+) -> str:
     """What to change about a cell that ran out of memory, the smallest change first; what is not known is said.
 
     `memory_mib` is the GPU's, None on CPUs. `measured` holds the peaks in MiB of smaller batches per GPU that ended
-    well with otherwise the same workload: they count for more than the memory models.
+    well with otherwise the same workload: they count for more than the memory models. `catalogue` as in `training_of`.
     """
     workload = cell.workload
     if isinstance(workload, CollectivesWorkload):
@@ -53,7 +55,7 @@ def what_would_fit(cell: Cell, memory_mib: int | None, measured: Mapping[int, fl
     known = _batch_by_measurement(batch, memory_mib, measured)
     if known:
         return known
-    training = training_of(workload, cell.gpus)
+    training = training_of(workload, cell.gpus, catalogue)
     if training is not None and memory_mib is not None:
         return _by_model(training, memory_mib * MIB)
     return _halved(workload, batch)
@@ -136,11 +138,13 @@ def training_of(workload: Workload, gpus: int, catalogue: Catalogue | None = Non
 
     `catalogue` holds what has been counted: what comes with rtxscale where none is given.
     """
+    catalogue = shipped() if catalogue is None else catalogue
     if isinstance(workload, LanguageWorkload):
-        return None if workload.path else decoder_training(workload, gpus)
+        shape = catalogue.shapes.get(workload.path) if workload.path else SIZES[workload.size]
+        return None if shape is None else decoder_training(workload, shape, gpus)
     if not isinstance(workload, VisionWorkload | DiffusionWorkload):
         return None
-    catalogue, subject = shipped() if catalogue is None else catalogue, subject_of(workload, gpus)
+    subject = subject_of(workload, gpus)
     footprint = catalogue.find(subject)
     if footprint is None:
         return None
@@ -173,10 +177,10 @@ def subject_of(workload: VisionWorkload | DiffusionWorkload, gpus: int) -> Subje
     )
 
 
-def decoder_training(workload: LanguageWorkload, gpus: int) -> DecoderTraining:
+def decoder_training(workload: LanguageWorkload, shape: DecoderShape, gpus: int) -> DecoderTraining:
     """The cell in the terms of the decoders' memory model."""
     return DecoderTraining(
-        shape=SIZES[workload.size],
+        shape=shape,
         context=workload.context,
         sequences=workload.batch_per_gpu or 1,
         accumulation=workload.accumulation,

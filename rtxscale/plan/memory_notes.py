@@ -7,19 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from rtxscale.models.counted import Catalogue
 from rtxscale.models.memory import GIB
 from rtxscale.plan.feasibility import MIB, USABLE, training_of
 from rtxscale.spec.cell import Cell
 from rtxscale.spec.workload import DiffusionWorkload, LanguageWorkload, VisionWorkload
 
 
-def memory_notes(cells: Iterable[Cell], memory_mib: int | None) -> Iterator[str]:
+def memory_notes(cells: Iterable[Cell], memory_mib: int | None, catalogue: Catalogue) -> Iterator[str]:
     """Notes on cells for GPUs of so much memory; none where that is not known, or on CPUs."""
     if memory_mib is None:
         return
     every = [cell for cell in cells if isinstance(cell.workload, VisionWorkload | DiffusionWorkload | LanguageWorkload)]
     apart = {(cell.workload, cell.gpus) for cell in every}
-    known = {key: training.peak for key in apart if (training := training_of(*key)) is not None}
+    known = {key: training.peak for key in apart if (training := training_of(*key, catalogue)) is not None}
     tight = {key for key, needs in known.items() if needs > USABLE * memory_mib * MIB}
     if tight:
         count = sum((cell.workload, cell.gpus) in tight for cell in every)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rtxscale.devices.inventory import Inventory
+from rtxscale.models.counted import Catalogue, shipped
 from rtxscale.spec.cell import Trial
 from rtxscale.spec.sweep import Sweep
 
@@ -114,6 +115,8 @@ class Plan:
     notes: tuple[str, ...] = field(default=())
     """What the user should know: collapsed axes, missing baselines, settings that do not apply."""
     estimate: Estimate
+    catalogue: Catalogue = field(default_factory=shipped, compare=False, repr=False)
+    """What is known of the memory that its workloads need."""
 
     @property
     def trials(self) -> tuple[PlannedTrial, ...]:

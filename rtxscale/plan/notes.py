@@ -11,12 +11,13 @@ from typing import Any
 
 from rtxscale.devices.gpus import find_gpu
 from rtxscale.devices.inventory import Inventory
+from rtxscale.models.counted import Catalogue
 from rtxscale.models.decoder_settings import SHARDED
 from rtxscale.plan.grid import is_communication
 from rtxscale.plan.memory_notes import memory_notes
 from rtxscale.plan.model import Dropped, PlannedSession
 from rtxscale.plan.order import WITH_THREE, WITH_TWO, count_sentinels
-from rtxscale.plan.resolve import CONSTANT, Cells, arms
+from rtxscale.plan.resolve import CONSTANT, Cells, arms, idle_fields
 from rtxscale.plan.site import site_of
 from rtxscale.spec.cell import PER_CLASS, Cell, Ddp, Nccl
 from rtxscale.spec.method import energy_shortfall, shortfalls
@@ -27,15 +28,21 @@ Curve = tuple[Any, ...]
 
 
 def plan_notes(
-    sweep: Sweep, cells: Cells, sessions: Sequence[PlannedSession], inventory: Inventory, device: str
+    sweep: Sweep,
+    cells: Cells,
+    sessions: Sequence[PlannedSession],
+    inventory: Inventory,
+    device: str,
+    catalogue: Catalogue,
 ) -> tuple[str, ...]:
     """Every note on a plan, most general first."""
     return (
         *inventory.notes,
         *_machine_notes(sweep, inventory, device),
         *_collapse_notes(sweep, cells, inventory, device),
+        *_idle_notes(sweep, cells),
         *_grid_notes(sweep, cells, device),
-        *memory_notes(cells.cells.values(), site_of(inventory, device).memory_mib),
+        *memory_notes(cells.cells.values(), site_of(inventory, device).memory_mib, catalogue),
         *baseline_notes(sweep, cells, device),
         *_method_notes(sweep, cells, device),
         *_drift_notes(sweep, sessions),
@@ -70,6 +77,18 @@ def _collapse_notes(sweep: Sweep, cells: Cells, inventory: Inventory, device: st
     pool = len(inventory.gpus)
     if baseline and device == "cuda" and pool > 1:
         yield f"the 1-GPU baseline is measured on each of the {pool} GPUs in turn"
+
+
+def _idle_notes(sweep: Sweep, cells: Cells) -> Iterator[str]:
+    """Fields of the workload that the sweep gives, and that mean nothing in any of its cells."""
+    given = sweep.workload.model_fields_set | {path.removeprefix("workload.") for path in sweep.axes}
+    workloads = {id(cell.workload): cell.workload for cell in cells.cells.values()}.values()
+    idle = [idle_fields(workload.model_dump()) for workload in workloads]
+    causes: dict[str, list[str]] = defaultdict(list)
+    for field in given.intersection(*idle) if idle else ():
+        causes[" or ".join(dict.fromkeys(one[field] for one in idle))].append(f"workload.{field}")
+    for cause, fields in sorted(causes.items()):
+        yield f"{', '.join(sorted(fields))} given, which means nothing with {cause}: it changes nothing"
 
 
 def _grid_notes(sweep: Sweep, cells: Cells, device: str) -> Iterator[str]:

@@ -21,6 +21,9 @@ from rtxscale.spec.workload import CUDA_GRAPH_MODES, CollectivesWorkload
 CONSTANT = {"weak": "workload.batch_per_gpu", "strong": "workload.global_batch"}
 """The field that each arm of a study holds constant."""
 
+READ_FROM_PATH = ("images", "tokens", "bytes", "latents")
+"""Data that lie in `workload.data_path`."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Cells:
@@ -139,7 +142,7 @@ def _applicable(fields: dict[str, Any], site: Site) -> dict[str, Any]:
         changes["ddp"] = {}
     if workload["kind"] == "simulated":
         changes["collectives"] = None
-    if idle := _idle_fields(workload):
+    if idle := idle_fields(workload):
         changes["workload"] = {name: value for name, value in workload.items() if name not in idle}
     graphs = site.device == "cuda" and workload.get("compile") in CUDA_GRAPH_MODES
     if graphs or workload["kind"] == "script":
@@ -151,16 +154,20 @@ def _applicable(fields: dict[str, Any], site: Site) -> dict[str, Any]:
     return {**fields, **changes}
 
 
-def _idle_fields(workload: dict[str, Any]) -> tuple[str, ...]:
-    """Fields of the workload that another of its fields makes meaningless."""
-    schedule = ("schedule_steps",) if workload.get("schedule", "constant") == "constant" else ()
-    resharding = () if workload.get("parallel") == "fsdp" else ("reshard_after_forward",)
-    adapters = ("lora_rank", "lora_alpha", "lora_targets") if workload.get("tuning") == "full" else ()
-    resident = workload.get("data", "resident") == "resident"
-    loading = ("data_path", "loader_workers", "pin_memory") if resident else ()
-    size = ("size",) if workload.get("path") and workload["kind"] == "language" else ()
-    library = () if workload.get("precision") == "fp8" else ("fp8_library",)
-    return size + library + schedule + resharding + adapters + loading
+def idle_fields(workload: dict[str, Any]) -> dict[str, str]:
+    """Fields of the workload that another of its fields makes meaningless, with that one and its value in words."""
+    data, parallel, precision = (workload.get(name) for name in ("data", "parallel", "precision"))
+    own = workload.get("path") and workload["kind"] == "language"
+    causes = (
+        (own, "path", ("size",)),
+        (precision != "fp8", f"precision {precision}", ("fp8_library",)),
+        (workload.get("schedule", "constant") == "constant", "schedule constant", ("schedule_steps",)),
+        (parallel != "fsdp", f"parallel {parallel}", ("reshard_after_forward",)),
+        (workload.get("tuning") == "full", "tuning full", ("lora_rank", "lora_alpha", "lora_targets")),
+        (data in (None, "resident"), f"data {data}", ("loader_workers", "pin_memory")),
+        (data not in READ_FROM_PATH, f"data {data}", ("data_path",)),
+    )
+    return {field: cause for holds, cause, fields in causes if holds for field in fields}
 
 
 def _with_batches(workload: dict[str, Any], gpus: int) -> dict[str, Any]:

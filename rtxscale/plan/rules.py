@@ -69,7 +69,7 @@ def two_ranks_for_collectives(cell: Cell, site: Site) -> str | None:
 
 
 def target_can_be_measured(cell: Cell, site: Site) -> str | None:
-    """Held-out samples come with data only, and classes with images only."""
+    """Held-out samples come with data only, classes with images only, and no share is more than the whole."""
     if cell.target is None:
         return None
     metric, workload = cell.target.metric, cell.workload
@@ -80,6 +80,8 @@ def target_can_be_measured(cell: Cell, site: Site) -> str | None:
         return f"target {metric}: data {data} has nothing held out; use the metric loss, or real data"
     if metric == "top1" and not isinstance(workload, VisionWorkload):
         return "target top1: only images have classes; use val_loss"
+    if metric == "top1" and cell.target.value > 1:
+        return f"target top1: the value {cell.target.value:g} is more than all images; it is a share, 90 % is 0.9"
     return None
 
 

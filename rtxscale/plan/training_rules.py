@@ -9,7 +9,7 @@ from rtxscale.models.decoder_settings import SHARDED
 from rtxscale.plan.site import Site
 from rtxscale.spec.cell import Cell
 from rtxscale.spec.training import Learning
-from rtxscale.spec.workload import CUDA_GRAPH_MODES, LanguageWorkload, VisionWorkload
+from rtxscale.spec.workload import CUDA_GRAPH_MODES, DiffusionWorkload, LanguageWorkload, VisionWorkload
 
 HALF_PRECISIONS = ("fp16", "bf16", "fp8")
 HALF_KERNELS = ("flash", "cudnn", "flash_attention_2")
@@ -92,7 +92,9 @@ def attention_kernel_exists(cell: Cell, site: Site) -> str | None:
 def sharding_takes_precision(cell: Cell, site: Site) -> str | None:
     """Gradient scaling looks at gradients rank by rank; ranks of FSDP would skip different steps."""
     workload = cell.workload
-    if not isinstance(workload, LanguageWorkload) or workload.parallel not in SHARDED or workload.precision != "fp16":
+    if not isinstance(workload, LanguageWorkload | DiffusionWorkload):
+        return None
+    if workload.parallel not in SHARDED or workload.precision != "fp16":
         return None
     return f"precision fp16 with parallel {workload.parallel} is not supported: gradients are scaled whole; use bf16"
 

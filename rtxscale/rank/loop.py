@@ -22,6 +22,8 @@ from rtxscale.results.outcomes import Outcome
 
 logger = logging.getLogger(__name__)
 MIB = 1024 * 1024
+NO_MEMORY = ("out of memory", "allocate memory", "not enough memory")
+"""What CUDA's and PyTorch's allocators say, the latter on Linux and on Windows."""
 
 
 def run_rank(channel: Channel, place: Place) -> None:
@@ -108,7 +110,7 @@ def outcome_of(error: Exception) -> Outcome:
     """
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return Outcome.OOM
-    if isinstance(error, RuntimeError) and "out of memory" in str(error).lower():
+    if isinstance(error, RuntimeError) and any(words in str(error).lower() for words in NO_MEMORY):
         return Outcome.OOM
     return Outcome.CRASHED
 
@@ -119,9 +121,16 @@ def one_line(error: Exception) -> str:
     >>> one_line(ValueError("bad  thing")), one_line(MemoryError())
     ('ValueError: bad thing', 'MemoryError')
     """
-    text = " ".join(str(error).split())
+    text = " ".join(_own_words(error).split())
     if isinstance(error, Stopped):
         return text
     notes = "; ".join(" ".join(note.split()) for note in getattr(error, "__notes__", ()))
     said = f"{type(error).__name__}: {text}" if text else type(error).__name__
     return f"{said} ({notes})" if notes else said
+
+
+def _own_words(error: Exception) -> str:
+    """What an error says; of one that a loader's worker raised without the traceback that PyTorch puts in front."""
+    text = str(error)
+    trace, name, said = text.rpartition(f"{type(error).__name__}: ")
+    return said if name and "Original Traceback" in trace else text

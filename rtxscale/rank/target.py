@@ -21,6 +21,9 @@ from rtxscale.workloads.evaluation import Evaluated, Evaluation
 from rtxscale.workloads.protocol import Running, work_of_latest
 
 SEEDS_PER_VISIT = 1000
+PIECE_S = 1.0
+"""Steps are run in pieces of about so long: the time may be over long before the next look."""
+SHORTEST_S = 1e-9
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,12 +61,11 @@ def train_to_target(target: Target, running: Running, session: Session) -> Appro
     later_s = looking_s = 0.0
     over = False
     while not over:
+        some = _train_on(target, running, session, target.max_time_s - later_s)
+        later_s += some.seconds
+        steps, work = steps + some.steps, work + work_of_latest(running, some.steps)
         start = time.perf_counter()
-        losses = _steps(target, running, session, target.every_steps)
-        later_s += time.perf_counter() - start
-        steps, work = steps + target.every_steps, work + work_of_latest(running, target.every_steps)
-        start = time.perf_counter()
-        value = _value(target, running, session, losses)
+        value = _value(target, running, session, some.losses)
         looking_s += time.perf_counter() - start
         reached = _is_reached(target, value)
         over = session.control.exchange(reached or not math.isfinite(value) or later_s >= target.max_time_s)[0]
@@ -77,6 +79,28 @@ def train_to_target(target: Target, running: Running, session: Session) -> Appro
     )
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Stretch:
+    """Steps from one look to the next: how many, their losses where these are asked for, and the seconds they took."""
+
+    steps: int
+    losses: list[float]
+    seconds: float
+
+
+def _train_on(target: Target, running: Running, session: Session, left_s: float) -> _Stretch:
+    """Run `every_steps`, on all ranks alike; fewer where the time that is left is over before."""
+    steps, losses, seconds, piece = 0, [], 0.0, 1
+    while piece:
+        start = time.perf_counter()
+        losses += _steps(target, running, session, piece)
+        seconds, steps = seconds + time.perf_counter() - start, steps + piece
+        fast = max(1, int(PIECE_S * steps / max(seconds, SHORTEST_S)))
+        mine = 0 if seconds >= left_s else min(fast, target.every_steps - steps)
+        piece = session.control.exchange(mine)[0]
+    return _Stretch(steps=steps, losses=losses, seconds=seconds)
+
+
 def _steps(target: Target, running: Running, session: Session, some: int) -> list[float]:
     """Run some steps; the loss of each where it is asked for, which waits for the device."""
     losses: list[float] = []
@@ -84,7 +108,8 @@ def _steps(target: Target, running: Running, session: Session, some: int) -> lis
     def step() -> float:
         waited = running.step()
         if target.metric == "loss":
-            losses.append(running.loss() or math.nan)
+            loss = running.loss()
+            losses.append(math.nan if loss is None else loss)
         return waited
 
     run_steps(step, some, session.device)

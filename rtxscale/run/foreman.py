@@ -176,7 +176,7 @@ class Foreman:
             return ""
         sizes = [gpu.memory_mib for gpu in self._site.inventory.gpus if gpu.uuid in placement.gpu_uuids]
         known = [size for size in sizes if size is not None]
-        return what_would_fit(cell, min(known, default=None), self._history.peaks_mib(cell))
+        return what_would_fit(cell, min(known, default=None), self._history.peaks_mib(cell), self._site.plan.catalogue)
 
     def _commit(
         self, todo: Todo, live: Live | None, end: TrialEnd, verdict: Verdict, span_ns: tuple[int, int]

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field
 
-from rtxscale.spec.section import PositiveFloat, PositiveInt, Section
+from rtxscale.spec.section import PositiveFloat, PositiveInt, Section, SizeMib
 from rtxscale.spec.workload import CollectivesProbe, Workload
 
 Channels = Annotated[int, Field(ge=1, le=64)]
@@ -42,7 +42,7 @@ class Nccl(Section):
 class Ddp(Section):
     """DistributedDataParallel settings under test."""
 
-    bucket_mib: Literal["auto"] | PositiveFloat = Field(
+    bucket_mib: Literal["auto"] | SizeMib = Field(
         "auto", description="Gradient bucket cap in MiB (bucket_cap_mb); auto is DDP's own 25 with a first bucket of 1."
     )
 

@@ -111,11 +111,33 @@ def _field_path(path: Path) -> str:
 
 def _validate(document: Document) -> Sweep | None:
     try:
-        return Sweep.model_validate(document.data)
+        return Sweep.model_validate(_with_first_values(document))
     except ValidationError as error:
         for fault in error.errors(include_url=False, include_context=False, include_input=False):
-            _report(document, fault["type"], fault["loc"])
+            if document.at(("axes", ".".join(map(str, fault["loc"])))) is None:  # else reported with the axis
+                _report(document, fault["type"], fault["loc"])
     return None
+
+
+def _with_first_values(document: Document) -> dict[str, Any]:
+    """The data with a first value of each axis on a section that a sweep may do without, whose fields are not optional.
+
+    Every cell puts its own value there.
+    """
+    data = dict(document.data)
+    axes = data.get("axes")
+    for path, values in axes.items() if isinstance(axes, dict) else ():
+        name, _, field = path.partition(".")
+        section = data.get(name, {})
+        if field and isinstance(section, dict) and isinstance(values, list) and values and _is_optional(name):
+            data[name] = {field: values[0], **section}
+    return data
+
+
+def _is_optional(name: str) -> bool:
+    """Whether a sweep may do without a section, as it may without a target."""
+    field = Sweep.model_fields.get(name)
+    return field is not None and not field.is_required() and field.default is None
 
 
 def _report(document: Document, kind: str, location: tuple[int | str, ...]) -> None:
@@ -126,7 +148,7 @@ def _report(document: Document, kind: str, location: tuple[int | str, ...]) -> N
     if kind == "extra_forbidden":
         _report_unknown_key(document, path)
     elif kind == "missing":
-        path = (*path, location[-1])
+        path = (*(path or location[:-1]), location[-1])  # a section that the file does not have at all
         document.report(path, "nothing", _expected(document, path), line=document.line(path[:-1]))
     elif kind in ("union_tag_not_found", "union_tag_invalid"):
         _report_workload_kind(document)

@@ -21,6 +21,14 @@ from rtxscale.spec.section import Section
 SCIENTIFIC = re.compile(r"[-+]?[0-9]+(?:\.[0-9]*)?[eE][-+]?[0-9]+")
 LEADING_ZERO = re.compile(r"[-+]?0[0-9]")
 NUMBER_LIKE = re.compile(r"[-+]?[0-9][0-9._]*(?:[eE][-+]?[0-9]+)?")
+LIMITS = {
+    "gt": "greater than",
+    "ge": "of at least",
+    "lt": "less than",
+    "le": "of at most",
+    "multiple_of": "a multiple of",
+}
+"""What pydantic's limits of a number are called."""
 BOOLEAN_WORDS = ("true", "false")
 
 
@@ -87,12 +95,10 @@ def _text(constraints: list[Any], description: str | None) -> str:
 
 
 def _range(constraints: list[Any]) -> str:
-    above, least, most = (_limit(constraints, name) for name in ("gt", "ge", "le"))
-    if least is not None and most is not None:
-        return f"{least:g} to {most:.10g}"
-    if above is not None:
-        return f"greater than {above:g}"
-    return "" if least is None else f"of at least {least:g}"
+    limits = {name: value for name in LIMITS if (value := _limit(constraints, name)) is not None}
+    if limits.keys() >= {"ge", "le"}:
+        return f"{limits['ge']:g} to {limits['le']:.10g}"
+    return " and ".join(f"{LIMITS[name]} {value:.10g}" for name, value in limits.items())
 
 
 def _constraints(extra: list[Any]) -> list[Any]:

@@ -7,12 +7,16 @@ from __future__ import annotations
 
 from rtxscale.spec.document import Document, Path, shorten
 from rtxscale.spec.fields import KINDS, is_option
-from rtxscale.spec.phrases import alternatives
+from rtxscale.spec.phrases import alternatives, found_value
 from rtxscale.spec.wall_power import FIELDS_OF, WallPower
+
+DISTINCT = ("lora_targets", "operations", "sizes_mib")
+"""Lists of which each item is one thing to do."""
 
 
 def check_sections(document: Document) -> None:
-    """Add every problem of script, collectives, language, nodes, hardware and wall power."""
+    """Add every problem of lists, script, collectives, language, nodes, hardware and wall power."""
+    check_lists(document)
     check_script(document)
     check_collectives(document)
     check_language(document)
@@ -25,6 +29,16 @@ def workload_kind(document: Document) -> str | None:
     """The workload's kind, or None when it is not a known one."""
     kind = document.at(("workload", "kind"))
     return kind if isinstance(kind, str) and kind in KINDS else None
+
+
+def check_lists(document: Document) -> None:
+    """What is done for each item is not asked for twice."""
+    for place in ((section, name) for section in ("workload", "collectives") for name in DISTINCT):
+        items = document.at(place)
+        for index, item in enumerate(items if isinstance(items, list) else []):
+            if item in items[:index]:
+                found = f"{found_value(item, document.marks.get((*place, index)))} again"
+                document.report((*place, index), found, "each item of the list once")
 
 
 def check_script(document: Document) -> None:

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from rtxscale.models.shapes import Adapter
 from rtxscale.spec.script import ScriptWorkload
-from rtxscale.spec.section import PositiveFloat, PositiveInt, Section, Several
+from rtxscale.spec.section import PositiveFloat, PositiveInt, Section, Several, SizeMib
 from rtxscale.spec.training import Learning, Loading, Precision
 
 DecoderPrecision = Literal["fp32", "tf32", "fp16", "bf16", "fp8", "fp4"]
@@ -172,7 +172,7 @@ class CollectivesWorkload(Section):
 
     kind: Literal["collectives"]
     operations: Several[Operation] = Field(("all_reduce",), min_length=1, description="Collectives to time.")
-    sizes_mib: Several[PositiveFloat] = Field(
+    sizes_mib: Several[SizeMib] = Field(
         (1.0, 8.0, 64.0, 256.0), min_length=1, description="Message sizes in MiB, counted as nccl-tests counts them."
     )
     buckets_of: str = Field(
@@ -239,7 +239,7 @@ class CollectivesProbe(Section):
     """Collectives timed in each cell after its window, on the same communicator."""
 
     operations: Several[Operation] = Field(("all_reduce",), min_length=1, description="Collectives to time.")
-    sizes_mib: Several[PositiveFloat] = Field((1.0, 64.0, 512.0), min_length=1, description="Message sizes in MiB.")
+    sizes_mib: Several[SizeMib] = Field((1.0, 64.0, 512.0), min_length=1, description="Message sizes in MiB.")
 
 
 def names_files(workload: Workload) -> bool:

@@ -12,7 +12,9 @@ import os
 import sysconfig
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +25,8 @@ from rtxscale.workloads.script_file import DIRECTORY_VARIABLE
 IMAGES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".webp", ".ppm", ".tif", ".tiff"})
 TRAINING, HELD_OUT = "train", "val"
 """Sub-directories of an image folder that has its own division."""
+HELD_OUT_SHARE = 10
+"""One in so many samples is held out where the data themselves do not say which."""
 TOKEN_BYTES = np.dtype("<u2")
 """A `.bin` file is bare tokens of two bytes, the lower one first, as nanoGPT and llm.c write them."""
 NOT_OURS = frozenset({"site-packages", "dist-packages", "__pycache__", "test", "tests"})
@@ -60,25 +64,55 @@ def image_root(workload: VisionWorkload, base: Path) -> Path:
     """The directory whose sub-directories are the classes to train on: `train` where the folder has its own division.
 
     Raises:
-        DataError: it is no directory, has no classes, or a class has no images.
+        DataError: it is no directory, has no classes, a class has no images, or nothing could be held out.
     """
-    place = data_place(workload.data_path, base)
+    path, place = workload.data_path, data_place(workload.data_path, base)
     if not place.is_dir():
-        raise DataError(f"workload.data_path: found the file {workload.data_path}; expected a directory of images")
-    root = place / TRAINING if has_own_division(place) else place
+        raise DataError(f"workload.data_path: found the file {path}; expected a directory of images")
+    for part, other in ((TRAINING, HELD_OUT), (HELD_OUT, TRAINING)):
+        if (place / part).is_dir() and classes_of(place / part) and not (place / other).is_dir():
+            raise DataError(
+                f"workload.data_path: found {part} and no {other} in {path}; expected both, or a sub-directory for "
+                "each class"
+            )
+    if not has_own_division(place):
+        _check_classes(place, path)
+        if sum(1 for _ in islice(images_in(place), HELD_OUT_SHARE)) < HELD_OUT_SHARE:
+            raise DataError(
+                f"workload.data_path: found fewer than {HELD_OUT_SHARE} images in {path}; expected at least as many, "
+                f"one in {HELD_OUT_SHARE} of which is held out"
+            )
+        return place
+    for part in (TRAINING, HELD_OUT):
+        _check_classes(place / part, f"{path}/{part}")
+    trained, held_out = classes_of(place / TRAINING), classes_of(place / HELD_OUT)
+    if trained != held_out:
+        odd = ", ".join(sorted(set(trained) ^ set(held_out))[:4])
+        raise DataError(
+            f"workload.data_path: found the classes {odd} in one of {TRAINING} and {HELD_OUT} of {path} only; expected "
+            "the same in both: a class is numbered by its place among them"
+        )
+    return place / TRAINING
+
+
+def _check_classes(root: Path, path: str) -> None:
+    """Some sub-directories, and images in each.
+
+    Raises:
+        DataError: there are none.
+    """
     classes = classes_of(root)
     if not classes:
         raise DataError(
-            f"workload.data_path: found no sub-directories in {workload.data_path}; expected one for each class, with "
-            "its images in it"
+            f"workload.data_path: found no sub-directories in {path}; expected one for each class, with its images in "
+            "it"
         )
     empty = [name for name in classes if next(images_in(root / name), None) is None]
     if empty:
         raise DataError(
-            f"workload.data_path: found no images in {', '.join(empty[:4])} of {workload.data_path}; expected files "
-            "such as .jpg or .png in the sub-directory of each class"
+            f"workload.data_path: found no images in {', '.join(empty[:4])} of {path}; expected files such as .jpg or "
+            ".png in the sub-directory of each class"
         )
-    return root
 
 
 def has_own_division(place: Path) -> bool:
@@ -93,7 +127,17 @@ def classes_of(root: Path) -> list[str]:
 
 def images_in(directory: Path) -> Iterator[Path]:
     """Images in a directory and below it."""
-    return (path for path in directory.rglob("*") if path.suffix.lower() in IMAGES and path.is_file())
+    return (path for path in files_below(directory) if path.suffix.lower() in IMAGES)
+
+
+def files_below(directory: Path) -> Iterator[Path]:
+    """Files in a directory and below it, also behind symbolic links, which may lead in a circle."""
+    seen = {directory.resolve()}
+    for place, below, names in os.walk(directory, followlinks=True):
+        real = {name: (Path(place) / name).resolve() for name in sorted(below)}
+        below[:] = [name for name, path in real.items() if path not in seen]
+        seen.update(real.values())
+        yield from (path for name in names if (path := Path(place) / name).is_file())
 
 
 def tokens_of(workload: LanguageWorkload, base: Path) -> NDArray[np.generic]:
@@ -123,7 +167,7 @@ def _mapped(workload: LanguageWorkload, base: Path) -> NDArray[np.generic]:
                 f"workload.data_path: found {size:,} bytes in {workload.data_path}; expected tokens of two bytes each"
             )
         return np.memmap(place, dtype=TOKEN_BYTES, mode="r")
-    array: NDArray[np.generic] = np.load(place, mmap_mode="r", allow_pickle=False)
+    array = array_in(place)
     if array.ndim != 1 or array.dtype.kind not in "iu":
         raise DataError(
             f"workload.data_path: found {array.ndim} dimensions of {array.dtype} in {workload.data_path}; expected one "
@@ -132,10 +176,38 @@ def _mapped(workload: LanguageWorkload, base: Path) -> NDArray[np.generic]:
     return array
 
 
+def array_in(file: Path) -> NDArray[Any]:
+    """The array of a `.npy` file, memory-mapped; nothing is unpickled.
+
+    Raises:
+        DataError: it holds no array of numbers, or less of one than it says.
+        OSError: it cannot be read.
+    """
+    try:
+        array: NDArray[Any] = np.lib.format.open_memmap(file, mode="r")
+    except OSError:
+        raise
+    except Exception as error:  # what a damaged header can lead to has no common class
+        raise DataError(
+            f"workload.data_path: found {file.name}, which is no whole array of numbers ({error}); expected a file "
+            "that numpy.save has written"
+        ) from error
+    return array
+
+
+def outside_vocabulary(tokens: NDArray[Any], vocab: int) -> str:
+    """What is wrong with the first of these tokens that a model of so many does not know; empty where all are known."""
+    unknown = tokens[(tokens < 0) | (tokens >= vocab)]
+    if not unknown.size:
+        return ""
+    return f"workload.data: found the token {int(unknown[0]):,}, and a vocabulary of {vocab:,}"
+
+
 def _bytes_of_text(workload: LanguageWorkload, base: Path) -> NDArray[np.generic]:
     place = data_place(workload.data_path, base)
-    files = [place] if place.is_file() else sorted(path for path in place.rglob("*") if path.is_file())
-    return _joined(files)
+    if place.is_file() and place.stat().st_size:
+        return np.memmap(place, dtype=np.uint8, mode="r")
+    return _joined(sorted(files_below(place)))
 
 
 def _bytes_of_library(workload: LanguageWorkload, base: Path) -> NDArray[np.generic]:
@@ -165,10 +237,24 @@ def fingerprint(files: Iterable[Path]) -> str:
 
 @lru_cache(maxsize=16)
 def _fingerprint(files: tuple[tuple[Path, int, int], ...]) -> str:
-    total = sum(size for _, size, _ in files)
-    stride = PIECE_BYTES * max(1, math.ceil(total / WHOLE_BYTES))
-    found = digest(_pieces(files, stride))
-    return found if stride == PIECE_BYTES else f"{found} of sizes and one in {stride // PIECE_BYTES} MiB"
+    stride = _stride(sum(size for _, size, _ in files))
+    return digest(_pieces(files, stride)) + _share(stride, "sizes and ")
+
+
+def array_fingerprint(array: NDArray[np.generic]) -> str:
+    """Which bytes a row of numbers holds, in words: of all of them, or of evenly spaced pieces as `fingerprint`."""
+    piece, stride = PIECE_BYTES // array.itemsize, _stride(array.nbytes)
+    starts = range(0, array.size, stride // array.itemsize)
+    return digest(array[start : start + piece].tobytes() for start in starts) + _share(stride, "")
+
+
+def _stride(total: int) -> int:
+    """From one piece to the next in bytes, so that pieces of so many bytes are at most `WHOLE_BYTES` in all."""
+    return PIECE_BYTES * max(1, math.ceil(total / WHOLE_BYTES))
+
+
+def _share(stride: int, more: str) -> str:
+    return "" if stride == PIECE_BYTES else f" of {more}one in {stride // PIECE_BYTES} MiB"
 
 
 def _pieces(files: Iterable[tuple[Path, int, int]], stride: int) -> Iterator[bytes]:

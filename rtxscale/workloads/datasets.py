@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, cast
@@ -19,7 +20,7 @@ from torch.utils.data import Dataset, Subset
 
 from rtxscale.spec.workload import LanguageWorkload, VisionWorkload
 from rtxscale.workloads import data_files
-from rtxscale.workloads.data_files import sweep_directory
+from rtxscale.workloads.data_files import HELD_OUT_SHARE, DataError, outside_vocabulary, sweep_directory
 from rtxscale.workloads.model_files import vocab_of
 
 SEED = 97
@@ -27,8 +28,6 @@ SEED = 97
 POOL = 64
 """Synthetic items are these many, over and over: making noise must not be what a loader's time is spent on."""
 SYNTHETIC_ITEMS = 1_000_000
-HELD_OUT_SHARE = 10
-"""One in so many samples is held out where the data themselves do not say which."""
 MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 """Of ImageNet's channels, as timm and torchvision normalise images."""
 AUGMENTATIONS = "RandomResizedCrop, RandomHorizontalFlip, ToTensor, Normalize (torchvision's defaults)"
@@ -107,19 +106,34 @@ def _folder(workload: VisionWorkload) -> DataSets:
     size = workload.image_size
     augmented = transforms.Compose([transforms.RandomResizedCrop(size), transforms.RandomHorizontalFlip(), *finish])
     centred = transforms.Compose([transforms.Resize(size * 8 // 7), transforms.CenterCrop(size), *finish])
-    training = ImageFolder(str(root), transform=augmented)
+    training = ImageFolder(str(root), augmented, loader=_picture)
     names = [f"{Path(path).relative_to(root)} {Path(path).stat().st_size}\n" for path, _ in training.samples]
     listing = data_files.digest(name.encode() for name in names)
     said = f"image folder, {len(names):,} images in {len(training.classes):,} classes, names and sizes {listing}"
     place = data_files.data_place(workload.data_path, base)
     if data_files.has_own_division(place):
-        held_out = ImageFolder(str(place / data_files.HELD_OUT), transform=centred)
+        held_out = ImageFolder(str(place / data_files.HELD_OUT), centred, loader=_picture)
         return DataSets(training=training, held_out=held_out, identity=f"{said}; its own val held out")
     kept = divided(training, said)
     last = cast("Subset[Any]", kept.held_out).indices
-    return DataSets(
-        training=kept.training, held_out=Subset(ImageFolder(str(root), centred), last), identity=kept.identity
-    )
+    looked_at = Subset(ImageFolder(str(root), centred, loader=_picture), last)
+    return DataSets(training=kept.training, held_out=looked_at, identity=kept.identity)
+
+
+def _picture(path: str) -> Any:
+    """An image in three colours.
+
+    Raises:
+        DataError: it cannot be decoded; what decoders raise does not always name the file.
+    """
+    from torchvision.datasets.folder import default_loader
+
+    try:
+        return default_loader(path)
+    except Exception as error:
+        raise DataError(
+            f"workload.data_path: found {path}, which cannot be decoded ({error}); expected a whole image"
+        ) from error
 
 
 def divided(whole: Dataset[Any], identity: str) -> DataSets:
@@ -142,12 +156,13 @@ class Sequences(Dataset[Any]):
         tokens: NDArray[np.generic],
         context: int,
         *,
+        vocab: int,
         first: int = 0,
         end: int | None = None,
         items: int | None = None,
     ) -> None:
         """Tokens from `first` to `end`. `items`: how many there seem to be, over and over; else as many as are."""
-        self._tokens, self._context, self._first = tokens, context, first
+        self._tokens, self._context, self._vocab, self._first = tokens, context, vocab, first
         self._whole = ((tokens.size if end is None else end) - first) // context
         self._items = self._whole if items is None else items
 
@@ -171,9 +186,16 @@ class Sequences(Dataset[Any]):
         return self._items
 
     def __getitem__(self, place: int) -> torch.Tensor:
-        """One sequence (token,)."""
+        """One sequence (token,).
+
+        Raises:
+            DataError: the model does not know one of its tokens, with which a GPU could not go on.
+        """
         start = self._first + place % self._whole * self._context
-        return torch.from_numpy(self._tokens[start : start + self._context].astype(np.int64))
+        tokens = self._tokens[start : start + self._context]
+        if wrong := outside_vocabulary(tokens, self._vocab):
+            raise DataError(f"{wrong}; expected tokens from 0 to {self._vocab - 1:,}, see those from {start:,} on")
+        return torch.from_numpy(tokens.astype(np.int64))
 
 
 def token_sets(workload: LanguageWorkload) -> DataSets:
@@ -182,16 +204,14 @@ def token_sets(workload: LanguageWorkload) -> DataSets:
     Raises:
         DataError: the path does not hold what it must.
     """
-    context = workload.context
+    cut_up = partial(Sequences, context=workload.context, vocab=vocab_of(workload))
     if workload.data == "synthetic":
-        noise = np.random.default_rng(SEED).integers(0, vocab_of(workload), POOL * context, np.int32)
+        noise = np.random.default_rng(SEED).integers(0, vocab_of(workload), POOL * workload.context, np.int32)
         said = f"synthetic: {POOL} sequences of random tokens over and over, through the loader"
-        return DataSets(training=Sequences(noise, context, items=SYNTHETIC_ITEMS), held_out=None, identity=said)
+        return DataSets(training=cut_up(noise, items=SYNTHETIC_ITEMS), held_out=None, identity=said)
     tokens = data_files.tokens_of(workload, sweep_directory())
     cut = tokens.size * (HELD_OUT_SHARE - 1) // HELD_OUT_SHARE
     kinds = {"tokens": "token file", "bytes": "bytes of text", "stdlib": "bytes of Python's standard library"}
-    content = data_files.digest(tokens[start : start + 2**20].tobytes() for start in range(0, tokens.size, 2**20))
+    content = data_files.array_fingerprint(tokens)
     said = f"{kinds[workload.data]}, {tokens.size:,} tokens of {tokens.dtype}, {content}; the last tenth held out"
-    return DataSets(
-        training=Sequences(tokens, context, end=cut), held_out=Sequences(tokens, context, first=cut), identity=said
-    )
+    return DataSets(training=cut_up(tokens, end=cut), held_out=cut_up(tokens, first=cut), identity=said)

@@ -1,7 +1,8 @@
 """Whether what a workload names on disk can be trained on: its data, and a model of one's own.
 
 Reads names, sizes and headers, and imports neither torch nor a decoder of images: so a wrong path is found before
-anything runs. Callers: `registry`, and `cli.plan` for a sweep that is planned where it will run.
+anything runs. Code of one's own is looked at by `script_file`. Callers: `registry`, and `cli.plan` for a sweep that is
+planned where it will run.
 """
 
 from __future__ import annotations
@@ -12,9 +13,11 @@ from pathlib import Path
 
 from rtxscale.models.shapes import SIZES
 from rtxscale.nccl.attest import Attested, Verdict
+from rtxscale.spec.script import ScriptWorkload
 from rtxscale.spec.workload import DiffusionWorkload, LanguageWorkload, VisionWorkload, names_files
 from rtxscale.spec.workload import Workload as Declared
-from rtxscale.workloads.data_files import DataError, classes_of, image_root, tokens_of
+from rtxscale.workloads import script_file
+from rtxscale.workloads.data_files import DataError, classes_of, image_root, outside_vocabulary, tokens_of
 from rtxscale.workloads.latent_files import latent_files
 from rtxscale.workloads.model_files import local_model
 from rtxscale.workloads.script_file import DIRECTORY_VARIABLE
@@ -27,6 +30,8 @@ def complaint(workload: Declared, base: Path) -> str:
 
     Looks at names, sizes and headers, not at every byte.
     """
+    if isinstance(workload, ScriptWorkload):
+        return script_file.complaint(workload, base)
     try:
         if isinstance(workload, VisionWorkload):
             _look_at_images(workload, base)
@@ -79,9 +84,5 @@ def _look_at_tokens(workload: LanguageWorkload, base: Path) -> None:
             "one of which is held out; use a shorter context or more data"
         )
     vocab = SIZES[workload.size].vocab if model is None else model.vocab
-    largest = int(found[: 1 << 20].max())
-    if largest >= vocab:
-        raise DataError(
-            f"workload.data: found the token {largest:,}, and a vocabulary of {vocab:,} in {workload.label}; "
-            "expected tokens below it"
-        )
+    if wrong := outside_vocabulary(found[: 1 << 20], vocab):
+        raise DataError(f"{wrong} in {workload.label}; expected tokens from 0 to {vocab - 1:,}")

@@ -12,14 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from rtxscale.models.unets import LATENT_CHANNELS, LATENT_SCALE, TIME_IDS, UNETS
 from rtxscale.results.small_json import parse_small
 from rtxscale.spec.printable import one_line
 from rtxscale.spec.workload import DiffusionWorkload
-from rtxscale.workloads.data_files import DataError, data_place
+from rtxscale.workloads.data_files import HELD_OUT_SHARE, DataError, array_in, data_place
 
 LATENTS, TEXT, POOLED, TIMES = "latents", "prompt_embeds", "pooled_prompt_embeds", "add_time_ids"
 """Names of the arrays, as diffusers' pipelines and training scripts call them; the last one may be missing."""
@@ -29,7 +28,6 @@ AUGMENTATIONS = "augmentations"
 EXAMPLE = '{"augmentations": "centre crop to 1024 x 1024"}'
 MOST_TEXT, MOST_SIDE_CAR = 500, 65_536
 """Characters of a description, and bytes of the file that holds it."""
-LEAST_SAMPLES = 10
 FORM = "a directory with latents.npy, prompt_embeds.npy and pooled_prompt_embeds.npy, or a .safetensors file of these"
 
 
@@ -78,10 +76,7 @@ def _directory(place: Path) -> LatentFiles:
         file = place / f"{name}.npy"
         if not file.exists():
             continue
-        try:
-            array: Any = np.load(file, mmap_mode="r", allow_pickle=False)
-        except (ValueError, EOFError) as error:
-            raise DataError(f"workload.data_path: found {file.name}, which is no array of numbers ({error})") from error
+        array = array_in(file)
         shapes[name], dtypes[name] = tuple(array.shape), str(array.dtype)
     side_car = place / SIDE_CAR
     said = _side_car(side_car) if side_car.exists() else {}
@@ -145,10 +140,10 @@ def _check(workload: DiffusionWorkload, found: LatentFiles) -> None:
     if len(set(counts.values())) > 1:
         told = ", ".join(f"{count:,} {name}" for name, count in counts.items())
         raise DataError(f"workload.data_path: found {told}; expected as many of each, one of each for a sample")
-    if found.samples < LEAST_SAMPLES:
+    if found.samples < HELD_OUT_SHARE:
         raise DataError(
             f"workload.data_path: found {found.samples} samples in {workload.data_path}; expected at least "
-            f"{LEAST_SAMPLES}, one in ten of which is held out"
+            f"{HELD_OUT_SHARE}, one in {HELD_OUT_SHARE} of which is held out"
         )
 
 

@@ -9,14 +9,13 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Any
 
-import numpy as np
 import torch
 from safetensors import safe_open
 from torch.utils.data import Dataset
 
 from rtxscale.nccl.attest import Attested, Verdict
 from rtxscale.spec.workload import DiffusionWorkload
-from rtxscale.workloads.data_files import fingerprint, sweep_directory
+from rtxscale.workloads.data_files import array_in, fingerprint, sweep_directory
 from rtxscale.workloads.datasets import DataSets, divided
 from rtxscale.workloads.latent_files import LATENTS, POOLED, TEXT, TIMES, LatentFiles, latent_files
 from rtxscale.workloads.noise import TIMESTEPS
@@ -56,7 +55,7 @@ class Samples(Dataset[Any]):
         found = self._found
         if found.place.is_dir():
             files = {name: found.place / f"{name}.npy" for name in found.shapes}
-            return {name: np.load(file, mmap_mode="r", allow_pickle=False) for name, file in files.items()}
+            return {name: array_in(file) for name, file in files.items()}
         return safe_open(found.place, framework="pt")
 
     def _read(self, name: str, place: int) -> torch.Tensor:

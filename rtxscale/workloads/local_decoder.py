@@ -15,15 +15,17 @@ from typing import Any
 import torch
 from torch import nn
 
-from rtxscale.models.shapes import SIZES
+from rtxscale.models.shapes import SIZES, DecoderShape
 from rtxscale.nccl.attest import Attested, Verdict
+from rtxscale.spec.document import shorten
 from rtxscale.spec.workload import LanguageWorkload
 from rtxscale.workloads.data_files import DataError, sweep_directory
-from rtxscale.workloads.decoder import build_decoder, register_attention
-from rtxscale.workloads.model_files import LocalModel, local_model
+from rtxscale.workloads.decoder import build_decoder, register_attention, set_attention
+from rtxscale.workloads.model_files import CONFIG, LocalModel, local_model
 
 WRAPPED = ".base_layer"
 """How peft names what it has put an adapter beside."""
+MOST_WORDS = 200
 PARTS = ("self_attn", "mlp", "gradient_checkpointing")
 """What every block of the decoder must have."""
 
@@ -46,11 +48,17 @@ def _build(found: LocalModel, path: str) -> Any:
         config = AutoConfig.from_pretrained(str(found.place), local_files_only=True, trust_remote_code=False)
         make: Any = AutoModelForCausalLM.from_config
         model = make(config, trust_remote_code=False, attn_implementation="sdpa")
-    except (ValueError, KeyError, TypeError, AttributeError, ImportError, OSError) as error:
-        raise DataError(f"workload.path: found a model in {path} that transformers cannot build ({error})") from error
+    except Exception as error:  # what a configuration can lead to has no common class
+        said = f"found a model in {path} that transformers cannot build ({_first_words(error)})"
+        raise DataError(f"workload.path: {said}; expected a {CONFIG} that transformers has written") from error
     register_attention()
     whole: nn.Module = model.float()
     return whole
+
+
+def _first_words(error: Exception) -> str:
+    """What an error is and says, without the pages that may follow."""
+    return f"{type(error).__name__}: {shorten(str(error), MOST_WORDS)}"
 
 
 def complaint(workload: LanguageWorkload, base: Path) -> str:
@@ -64,7 +72,7 @@ def complaint(workload: LanguageWorkload, base: Path) -> str:
         found = local_model(workload, base)
         with torch.device("meta"):
             model = _build(found, workload.path)
-        return _lacking(model, workload) or _wrong_weights(model, found, workload)
+        return _lacking(model, workload) or _failing(model, found, workload) or _wrong_weights(model, found, workload)
     except (DataError, OSError) as error:
         return str(error) if isinstance(error, DataError) else f"workload.path: cannot be read ({error})"
 
@@ -81,6 +89,22 @@ def _lacking(model: Any, workload: LanguageWorkload) -> str:
     if others:
         return f"workload.path: found {others[0]} in {name}, which is not known how to fill; expected weights alone"
     return "" if workload.tuning == "full" else _missing_targets(blocks, workload)
+
+
+def _failing(model: Any, found: LocalModel, workload: LanguageWorkload) -> str:
+    """Why the model cannot run forward, tried without memory; asked of models that are known to run so."""
+    if not isinstance(found.shape(), DecoderShape):
+        return ""
+    set_attention(model, "auto")
+    try:
+        with torch.device("meta"), torch.no_grad():
+            model(input_ids=torch.zeros(1, 2, dtype=torch.long), use_cache=False)
+    except Exception as error:
+        if "meta tensors" in str(error):
+            return ""  # positions that depend on a value, which is not there
+        said = f"found a model in {workload.path} that cannot run ({_first_words(error)})"
+        return f"workload.path: {said}; expected numbers in its {CONFIG} that go together"
+    return ""
 
 
 def _missing_targets(blocks: nn.Module, workload: LanguageWorkload) -> str:
@@ -118,7 +142,7 @@ def _tensors(found: LocalModel, opened: ExitStack) -> Iterator[tuple[Any, str]]:
     for file in found.weights:
         try:
             one = opened.enter_context(safe_open(file, framework="pt"))
-        except SafetensorError as error:
+        except (SafetensorError, OSError) as error:
             raise DataError(f"workload.path: found {file.name}, which is no .safetensors file ({error})") from error
         for name in one.keys():  # noqa: SIM118 - no mapping
             yield one, name

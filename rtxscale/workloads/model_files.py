@@ -1,18 +1,21 @@
 """A language model of somebody's own, as a directory in transformers' form: what its config.json says of it.
 
 Reads JSON, imports neither torch nor transformers, and downloads nothing. Code that a configuration names is never run.
-Callers: `workloads.local_decoder`, `workloads.inputs`, and whoever needs a workload's vocabulary or FLOPs.
+Callers: `workloads.local_decoder`, `workloads.inputs`, and whoever needs a workload's vocabulary, FLOPs or memory.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rtxscale.models.counted import Catalogue, shipped
 from rtxscale.models.shapes import SIZES, DecoderShape
 from rtxscale.results.small_json import is_whole, parse_small
+from rtxscale.spec.sweep import Sweep
 from rtxscale.spec.workload import LanguageWorkload
 from rtxscale.workloads.data_files import DataError, fingerprint, sweep_directory
 
@@ -20,6 +23,8 @@ CONFIG = "config.json"
 WEIGHTS = "model*.safetensors"
 """One file or several, as transformers saves them; files that need unpickling are never read."""
 MOST_CONFIG = 1 << 20
+MOST_LAYERS = 1024
+"""Built one by one, more would take as long as nobody waits; the largest decoders have some 130."""
 LLAMAS = frozenset({"llama", "mistral", "qwen2", "qwen3"})
 """Model types whose blocks multiply the same matrices as a Llama's."""
 REFUSED = {
@@ -66,7 +71,8 @@ class LocalModel:
             return f"model type {self.config.get('model_type')} is not Llama-shaped"
         if not all(is_whole(number, 1) for number in numbers.values()):
             return f"{CONFIG} does not say {', '.join(NAMES.values())}"
-        shape = DecoderShape(**numbers, source=CONFIG)
+        tied = self.config.get("tie_word_embeddings") is True
+        shape = DecoderShape(**numbers, source=CONFIG, tied=tied)
         width = self.config.get("head_dim") or shape.head_size
         return shape if width * shape.heads == shape.hidden else "its heads are not a share of its width"
 
@@ -100,17 +106,37 @@ def local_model(workload: LanguageWorkload, base: Path) -> LocalModel:
         DataError: there is none, or none that can be trained as the workload asks.
         OSError: it cannot be read.
     """
-    place = base / workload.path
+    model = _read(base / workload.path, workload.path)
+    _check(model, workload)
+    return model
+
+
+def catalogue_beside(sweep: Sweep, base: Path) -> Catalogue:
+    """What comes with rtxscale, and the shapes of a sweep's own models in `base`, the sweep file's directory.
+
+    One that cannot be read, or is not Llama-shaped, is left out: `local_model` complains of it where it is trained.
+    """
+    if not isinstance(sweep.workload, LanguageWorkload):
+        return shipped()
+    paths = [sweep.workload.path, *sweep.axes.get("workload.path", ())]
+    shapes: dict[str, DecoderShape] = {}
+    for path in dict.fromkeys(str(path) for path in paths if path):
+        with suppress(DataError, OSError):
+            shape = _read(base / path, path).shape()
+            if isinstance(shape, DecoderShape):
+                shapes[path] = shape
+    return shipped().joined(Catalogue(shapes=shapes))
+
+
+def _read(place: Path, path: str) -> LocalModel:
     if not (place / CONFIG).is_file():
         found = "a directory without config.json" if place.is_dir() else "nothing"
         raise DataError(
-            f"workload.path: found {found} at {workload.path} beside the sweep file; expected a model's directory in "
+            f"workload.path: found {found} at {path} beside the sweep file; expected a model's directory in "
             "transformers' form, at the same path on every node; nothing is downloaded"
         )
-    config = _config(place / CONFIG, workload.path)
-    model = LocalModel(place=place, config=config, weights=tuple(sorted(place.glob(WEIGHTS))))
-    _check(model, workload)
-    return model
+    config = _config(place / CONFIG, path)
+    return LocalModel(place=place, config=config, weights=tuple(sorted(place.glob(WEIGHTS))))
 
 
 def _config(file: Path, path: str) -> Mapping[str, Any]:
@@ -130,8 +156,14 @@ def _check(model: LocalModel, workload: LanguageWorkload) -> None:
     for name, meaning in REFUSED.items():
         if model.config.get(name):
             raise DataError(f"workload.path: found {name} in {CONFIG} of {workload.path}, {meaning}; expected none")
-    layers = model.config.get("layer_types")
-    other = {str(kind) for kind in layers if kind not in PLAIN} if isinstance(layers, list) else set()
+    layers = model.config.get("num_hidden_layers")
+    if isinstance(layers, int) and layers > MOST_LAYERS:
+        raise DataError(
+            f"workload.path: found num_hidden_layers {layers:,} in {CONFIG} of {workload.path}; expected at most "
+            f"{MOST_LAYERS:,}"
+        )
+    kinds = model.config.get("layer_types")
+    other = {str(kind) for kind in kinds if kind not in PLAIN} if isinstance(kinds, list) else set()
     if other:
         told, plain = ", ".join(sorted(other)), " or ".join(sorted(PLAIN))
         raise DataError(f"workload.path: found layers of {told} in {workload.path}; expected {plain}")

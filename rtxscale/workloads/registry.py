@@ -13,10 +13,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from rtxscale.spec.cell import Cell
-from rtxscale.spec.script import ScriptWorkload
 from rtxscale.spec.workload import CollectivesWorkload, DiffusionWorkload, LanguageWorkload, VisionWorkload
 from rtxscale.spec.workload import Workload as Declared
-from rtxscale.workloads import adapters, attention, float8, inputs, local_decoder, quantisation, script_file, unet
+from rtxscale.workloads import adapters, attention, float8, inputs, local_decoder, quantisation, unet
 from rtxscale.workloads.attention import FLASH_2
 from rtxscale.workloads.bucket_sizes import unknown_source
 from rtxscale.workloads.diffusion import Diffusion
@@ -65,8 +64,6 @@ def complaints(workloads: Iterable[Declared], directory: str = "") -> list[str]:
         found.append(missing)
     sources = dict.fromkeys(one.buckets_of for one in asked if isinstance(one, CollectivesWorkload) and one.buckets_of)
     found.extend(complaint for name in sources if (complaint := unknown_source(name)))
-    scripts = [workload for workload in asked if isinstance(workload, ScriptWorkload)]
-    found.extend(dict.fromkeys(script_file.complaint(workload, Path(directory)) for workload in scripts))
     found.extend(dict.fromkeys(_of_files(workload, Path(directory)) for workload in asked))
     return [complaint for complaint in found if complaint]
 

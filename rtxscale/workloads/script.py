@@ -15,6 +15,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -165,21 +166,23 @@ def checked_loss(loss: Any) -> torch.Tensor | float | None:
     Raises:
         ScriptError: it is neither a tensor of one element, nor a number, nor None.
     """
-    if loss is None or isinstance(loss, int | float):
-        return loss
+    if loss is None:
+        return None
+    if isinstance(loss, Real):
+        return float(loss)
     if isinstance(loss, torch.Tensor) and loss.numel() == 1:
         return loss.detach()
     found = f"a tensor of {loss.numel()} elements" if isinstance(loss, torch.Tensor) else type(loss).__name__
     raise ScriptError(f"found {found} as a step's loss; expected a tensor of one element, a number or None")
 
 
-def checked_work(work: float) -> float:
+def checked_work(work: Any) -> float:
     """A step's work as the code gave it.
 
     Raises:
         ScriptError: it is no positive number.
     """
-    if not isinstance(work, int | float) or not 0 < work < math.inf:
+    if not isinstance(work, Real) or not 0 < float(work) < math.inf:
         raise ScriptError(f"found {work!r} as a step's work; expected a number greater than 0")
     return float(work)
 

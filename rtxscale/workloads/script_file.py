@@ -1,7 +1,7 @@
 """Where somebody's own training code lies, which bytes it has, and whether what a sweep names is in it.
 
 Reads files and imports nothing of them, nor torch: so a missing function is found before anything runs. Callers:
-`workloads.script`, `registry`, and whoever hands ranks the sweep file's directory.
+`workloads.script`, `inputs`, and whoever hands ranks the sweep file's directory.
 """
 
 from __future__ import annotations
@@ -68,12 +68,14 @@ def complaint(workload: ScriptWorkload, base: Path) -> str:
     try:
         source = source_of(workload, base)
         tree = ast.parse(source.file.read_bytes())
+        names = set(_bound(tree.body))
     except ScriptError as error:
         return str(error)
-    except (SyntaxError, ValueError) as error:
+    except OSError as error:
+        return f"workload.{'path' if workload.path else 'entry'}: cannot be read ({error})"
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         line = getattr(error, "lineno", None)
         return f"{source.file}: found no valid Python ({error}); expected code" + (f", see line {line}" if line else "")
-    names = set(_bound(tree.body))
     if not source.function or names & {source.function, "*", "__getattr__"}:
         return ""
     functions = sorted(node.name for node in tree.body if isinstance(node, ast.FunctionDef))

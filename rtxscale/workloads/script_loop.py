@@ -45,6 +45,7 @@ class Loop:
         self._script_turn, self._rank_turn = threading.Semaphore(0), threading.Semaphore(0)
         self._thread = threading.Thread(target=self._run, name="script", daemon=True)
         self._error: BaseException | None = None
+        self._stray: ScriptError | None = None
         self._ending = False
         self._entered = False
         self._latest = Reported()
@@ -91,9 +92,10 @@ class Loop:
 
     def _hand_over(self) -> None:
         if threading.current_thread() is not self._thread:
-            raise ScriptError(
+            self._stray = ScriptError(
                 "found measure() or its step in a thread of the script's own; expected the script's main one"
             )
+            raise self._stray
         if not self._ending:
             self._rank_turn.release()
             self._script_turn.acquire()
@@ -109,11 +111,13 @@ class Loop:
         try:
             self._body()
             words = "ended without measure()" if not self._entered else "went on behind its loop"
-            self._error = ScriptError(
+            self._error = self._stray or ScriptError(
                 f"found a script that {words}; expected `with rtxscale.measure()` around its loop"
             )
         except Unwound:
             self._error = ScriptError("the script is over")
+        except ScriptError as error:
+            self._error = self._stray or error
         except BaseException as error:  # handed to the rank, which sorts it out
             self._error = error
         finally:

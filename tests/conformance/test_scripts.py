@@ -15,6 +15,7 @@ from rtxscale.rank.loop import one_line, outcome_of
 from rtxscale.spec.cell import Planted
 from rtxscale.spec.script import ScriptWorkload
 from rtxscale.workloads.delay import with_delay
+from rtxscale.workloads.job import Job
 from rtxscale.workloads.protocol import Context, work_of_latest
 from rtxscale.workloads.registry import complaints
 from rtxscale.workloads.script import Script
@@ -113,6 +114,7 @@ def test_work_is_the_batch_the_files_number_or_what_the_code_says():
         (lambda: entry("build"), 6),
         (lambda: entry("build", work_per_step=5), 15),
         (lambda: entry("with_work"), 1920),
+        (lambda: entry("with_numpy"), 1920),
         (loop, 6),
     ]
     for start, work in cases:
@@ -160,9 +162,10 @@ def test_a_loss_that_is_not_finite_is_seen_by_the_rank():
         (lambda: loop("without"), "ScriptError: found sys.exit(0) in tiny_loop.py; expected training"),
         (lambda: entry("no_step"), "ScriptError: tiny_entry:no_step: found str returned; expected the training step"),
         (lambda: entry("vector_loss"), "found a tensor of 3 elements as a step's loss; expected a tensor of one"),
+        (lambda: loop("threads"), "found measure() or its step in a thread of the script's own; expected the script's"),
         (lambda: loop("short"), "found the training loop over after 4 steps; expected one that goes on"),
     ],
-    ids=["entry", "loop", "exit", "exit of a script", "no step", "no loss", "short loop"],
+    ids=["entry", "loop", "exit", "exit of a script", "no step", "no loss", "thread", "short loop"],
 )
 def test_what_is_wrong_in_the_code_is_told_with_its_place(start, words):
     with pytest.raises(Exception) as caught:  # noqa: PT011 - the words are compared below
@@ -272,3 +275,9 @@ def test_the_example_sweeps_function_trains(monkeypatch):
     losses = trained(running, 5)
     assert losses[-1] < losses[0]
     running.close()
+
+
+def test_weights_that_were_left_on_another_device_are_told_apart_from_faults_of_ddp():
+    job = Job(context(workload := declared(entry="tiny_entry:build")), workload)
+    with pytest.raises(ScriptError, match=r"weights on meta, the job's device is cpu: call model\.to\(job\.device\)"):
+        job.wrap(torch.nn.Linear(2, 1, device="meta"))

@@ -1,7 +1,9 @@
 """A training script with a loop of its own, as torchrun would start it, and the lines that rtxscale needs."""
 
+import contextlib
 import itertools
 import sys
+import threading
 from pathlib import Path
 
 import torch
@@ -9,12 +11,19 @@ import torch
 import rtxscale
 
 
+def strayed(measured):
+    """Call `step` in a thread of the script's own."""
+    with contextlib.suppress(Exception):
+        measured.step()
+
+
 def main(how):
     """Train in the way, or with the fault, that is asked for; the number of steps where the script itself ends it."""
     job = rtxscale.job()
     batch_size = job.batch_per_gpu if job else 2
+    device = job.device if job else "cpu"
     torch.manual_seed(1)
-    model = torch.nn.Linear(8, 1)
+    model = torch.nn.Linear(8, 1).to(device)
     model = job.wrap(model) if job else model
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     if how == "without":
@@ -25,10 +34,13 @@ def main(how):
             for step in itertools.count() if how != "short" else range(4):
                 if how == "outside" and step == 3:
                     return done
+                if how == "threads":
+                    threading.Thread(target=strayed, args=(measured,)).start()
+                    break
                 if how == "fail" and step == 2:
                     raise ValueError("no such column")
                 size = batch_size + step % 2 if how == "uneven" else batch_size
-                batch = torch.ones(size, 8)
+                batch = torch.ones(size, 8, device=device)
                 try:
                     loss = (model(batch) - 3).square().mean()
                     loss.backward()

@@ -65,6 +65,25 @@ def test_adapters_beside_matrices_that_a_model_has_not_are_an_error_of_the_plan(
     assert planned(tmp_path, f"{own}, tuning: lora", "--assume", "1x RTX 5090").exit_code == 0
 
 
+@pytest.mark.parametrize(
+    ("named", "said"),
+    [
+        ("path: train.py", None),
+        ("path: nowhere.py", "workload.path: found no file nowhere.py in"),
+        ("entry: 'train:biuld'", "workload.entry: found no biuld in"),
+        ("path: train.py, directory: away", "workload.directory: found no directory"),
+        (f"path: {'x' * 300}.py", "workload.path: cannot be read ("),
+    ],
+)
+def test_code_that_a_sweep_names_is_looked_for_where_it_will_run(named, said, no_process, tmp_path):
+    (tmp_path / "train.py").write_text("def build(job): ...\n")
+    workload = f"kind: script, batch_per_gpu: 1, {named}"
+    done = planned(tmp_path, workload)
+    assert done.exit_code == (said is not None), done.output
+    assert said is None or said in str(done.exception)
+    assert planned(tmp_path, workload, "--assume", "1x RTX 5090").exit_code == 0
+
+
 def test_libraries_that_cannot_be_asked_say_nothing(monkeypatch):
     asked = [VisionWorkload.model_validate({"kind": "vision", "model": "nobody_knows_this"})]
     monkeypatch.setattr(looked_up, "PROGRAM", "rtxscale.nothing")

@@ -187,7 +187,7 @@ def test_the_hardware_wish_is_honoured():
 
 
 def test_nothing_to_run_is_an_error_with_the_reasons():
-    with pytest.raises(PlanError, match=r"8 GPUs asked for, 2 there \(1 points\)"):
+    with pytest.raises(PlanError, match=r"8 GPUs asked for, 2 there \(1 point\)"):
         plan({"gpus": [8]}, machine(2))
     with pytest.raises(PlanError, match="exclude leaves out every point"):
         plan({"gpus": [2]}, machine(2), exclude=[{"gpus": 2}])

@@ -10,9 +10,12 @@ from typer.testing import CliRunner
 from rtxscale.cli.fit import register
 from rtxscale.errors import BadInput
 from rtxscale.models.counted import Catalogue, shipped
+from rtxscale.models.memory import GIB
+from rtxscale.models.shapes import SIZES
 from rtxscale.plan.feasibility import MARGIN
-from rtxscale.plan.fit import COMPILED, NO_MODEL, fits, memory_of_gpu, uncounted
+from rtxscale.plan.fit import COMPILED, NO_MODEL, UNKNOWN, fits, memory_of_gpu, uncounted
 from rtxscale.spec.load import parse_sweep
+from rtxscale.workloads.model_files import NAMES
 
 TEXT = """\
 name: fit
@@ -172,7 +175,42 @@ def test_the_command_counts_what_it_has_to_in_a_process_that_may_fail(tmp_path, 
     assert max(map(len, printed(tmp_path, "--gpu", "rtx 5090", **arguments).splitlines())) <= 80
 
 
+def test_the_command_refuses_a_model_that_there_is_not_with_the_nearest(tmp_path):
+    (tmp_path / "fit.yaml").write_text(TEXT.format(kind="vision", fields="model: resnte50, ", axes="", batch=1))
+    app = typer.Typer()
+    app.callback()(lambda: None)
+    register(app)
+    done = CliRunner().invoke(app, ["fit", str(tmp_path / "fit.yaml"), "--gpu", "rtx 5090"])
+    assert isinstance(done.exception, BadInput)
+    assert "workload.model: found 'resnte50', which timm " in str(done.exception)
+
+
 def test_the_command_counts_a_model_that_does_not_come_with_it(tmp_path):
     data = json.loads(printed(tmp_path, "--gpu", "rtx 5090", "--json", kind="vision", fields="model: test_resnet, "))
     assert {cell["verdict"] for cell in data["cells"]} == {"fits"}
     assert 0 < data["cells"][0]["needs_gib"] < 0.1
+
+
+def own_model(tmp_path, **fields):
+    shape = SIZES["7b"]
+    known = {theirs: getattr(shape, name) for name, theirs in NAMES.items()}
+    (tmp_path / "mine").mkdir(exist_ok=True)
+    (tmp_path / "mine" / "config.json").write_text(json.dumps({"model_type": "llama", **known, **fields}))
+
+
+def test_a_model_of_ones_own_needs_what_a_named_one_of_its_shape_does_and_less_where_embeddings_are_tied(tmp_path):
+    def needs(fields):
+        return json.loads(printed(tmp_path, "--gpu", "rtx 5090", "--json", fields=fields))["cells"][0]["needs_gib"]
+
+    own_model(tmp_path)
+    assert needs("path: mine, ") == pytest.approx(needs("size: 7b, "))
+    own_model(tmp_path, tie_word_embeddings=True)
+    embedding = SIZES["7b"].vocab * SIZES["7b"].hidden
+    weights_and_states = 12
+    assert needs("size: 7b, ") - needs("path: mine, ") >= weights_and_states * embedding / GIB
+
+
+def test_of_a_model_of_ones_own_that_is_no_llama_nothing_is_predicted(tmp_path):
+    own_model(tmp_path, model_type="olmo2")
+    cell = json.loads(printed(tmp_path, "--gpu", "rtx 5090", "--json", fields="path: mine, "))["cells"][0]
+    assert (cell["needs_gib"], cell["verdict"], cell["note"]) == (None, UNKNOWN, NO_MODEL)

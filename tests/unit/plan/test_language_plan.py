@@ -137,6 +137,13 @@ def test_scaled_gradients_are_not_sharded(parallel):
     )
 
 
+def test_nor_are_those_of_a_diffusion_model():
+    latents = {"kind": "diffusion", "model": "tiny", "batch_per_gpu": 1, "precision": "fp16"}
+    with pytest.raises(PlanError, match="parallel fsdp is not supported: gradients are scaled whole"):
+        plan({"gpus": [2]}, machine(gpus=2), workload=latents | {"parallel": "fsdp"})
+    assert plan({"gpus": [2]}, machine(gpus=2), workload=latents).trials
+
+
 @pytest.mark.parametrize("setting", [{"parallel": "fsdp"}, {"parallel": "zero2"}, {"accumulation": 2}])
 def test_cuda_graphs_go_neither_with_fsdp_nor_with_accumulation(setting):
     reason = only_reason({"gpus": [2]}, machine(gpus=2), compile="reduce-overhead", **setting)

@@ -1,6 +1,11 @@
 """What a plan says of memory: cells that it drops, cells that may not fit, and models of which nothing is known."""
 
-from made_plans import cells, machine, plan
+from made_plans import cells, machine, plan, sweep
+
+from rtxscale.models.counted import Catalogue, shipped
+from rtxscale.models.shapes import SIZES
+from rtxscale.plan.expand import make_plan
+from rtxscale.plan.feasibility import what_would_fit
 
 WORKLOAD = {"kind": "vision", "model": "resnet50"}
 
@@ -47,3 +52,16 @@ def test_a_plan_of_a_thousand_cells_stays_quick():
     made = plan(axes, machine(gpus=8), workload=WORKLOAD, visits=1)
     assert len(cells(made)) + len(made.dropped) >= 1000
     assert time.process_time() - began < 10
+
+
+def test_a_model_of_ones_own_whose_shape_is_known_is_flagged_and_never_dropped():
+    own = {"kind": "language", "path": "mine", "context": 2048, "batch_per_gpu": 1}
+    known = shipped().joined(Catalogue(shapes={"mine": SIZES["7b"]}))
+    asked = sweep({"gpus": [1]}, workload=own)
+    made = make_plan(asked, machine(gpus=1), known)
+    (cell,) = cells(made)
+    assert not made.dropped
+    assert said(made, "1 of 1 cells may not fit: by the memory model they need up to")
+    assert said(make_plan(asked, machine(gpus=1)), "memory of language/mine is not predicted here")
+    assert "fsdp" in what_would_fit(cell, 32607, {}, made.catalogue)
+    assert what_would_fit(cell, 32607, {}).startswith("not known what would fit")

@@ -1,5 +1,6 @@
 """What a plan says about its measure, and which points a measure on an axis cannot have."""
 
+import pytest
 from made_plans import machine, plan
 
 AXES = {"gpus": [1, 2]}
@@ -38,6 +39,40 @@ def test_a_short_window_gives_no_energy_on_gpus():
 
 def test_one_visit_is_allowed_and_says_that_intervals_need_two():
     assert said(notes(machine(2), visits=1), "one visit gives no intervals")[0].endswith("at least two visits")
+
+
+@pytest.mark.parametrize(
+    ("workload", "axes", "told"),
+    [
+        (
+            {"kind": "vision", "data_path": "mine"},
+            {},
+            ["workload.data_path given, which means nothing with data resident"],
+        ),
+        (
+            {"kind": "vision"},
+            {"workload.loader_workers": [0, 4]},
+            ["workload.loader_workers given, which means nothing"],
+        ),
+        (
+            {"kind": "vision", "data": "digits", "data_path": "mine"},
+            {},
+            ["workload.data_path given, which means nothing"],
+        ),
+        ({"kind": "vision", "data": "digits", "loader_workers": 2}, {}, []),
+        ({"kind": "vision", "data_path": "mine"}, {"workload.data": ["resident", "images"]}, []),
+        ({"kind": "language"}, {"workload.lora_rank": [8, 16]}, ["workload.lora_rank given, which means nothing with"]),
+        ({"kind": "language", "lora_rank": 8}, {"workload.tuning": ["full", "lora"]}, []),
+        ({"kind": "collectives"}, {}, []),
+    ],
+)
+def test_fields_that_mean_nothing_in_any_cell_are_told(workload, axes, told):
+    batch = {} if workload["kind"] == "collectives" else {"batch_per_gpu": 2}
+    found = [
+        note for note in notes(machine(2), AXES | axes, workload=workload | batch) if "which means nothing" in note
+    ]
+    assert len(found) == len(told)
+    assert all(note.startswith(start) for note, start in zip(found, told, strict=True))
 
 
 def test_a_value_of_an_axis_that_cannot_hold_is_dropped_with_the_reason():

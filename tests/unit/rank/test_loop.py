@@ -62,6 +62,12 @@ def test_every_order_is_answered_whatever_happens(outcomes):
     assert reports[3].message == "ValueError: no such model"
 
 
+def test_a_host_without_the_memory_asked_for_is_out_of_memory_too():
+    with pytest.raises(RuntimeError) as caught:
+        torch.empty(10**17)
+    assert loop.outcome_of(caught.value) == "oom"
+
+
 def test_out_of_memory_on_a_gpu_says_what_was_taken_and_keeps_it_as_facts(monkeypatch):
     def run_trial(order, session):
         raise torch.OutOfMemoryError(
@@ -86,6 +92,12 @@ def test_what_was_noted_on_an_error_is_told_with_it():
     error = ValueError("no such column")
     error.add_note("train.py, line 12\n in step")
     assert loop.one_line(error) == "ValueError: no such column (train.py, line 12 in step)"
+
+
+def test_what_a_loaders_worker_raised_is_told_without_its_traceback():
+    trace = "Caught OSError in DataLoader worker process 0.\nOriginal Traceback (most recent call last):\n"
+    assert loop.one_line(OSError(trace + "OSError: no such\n picture")) == "OSError: no such picture"
+    assert loop.one_line(ValueError("ValueError: 3")) == "ValueError: ValueError: 3"
 
 
 def test_an_interrupt_ends_the_rank(monkeypatch):

@@ -96,13 +96,28 @@ def test_not_reached_in_time_is_said_so(clock):
     found = train_to_target(target, Improving(clock), session())
     assert not found.target_reached
     assert found.target_s >= 3.0
-    assert found.target_steps == 9
+    assert found.target_steps == 8
+
+
+def test_the_time_is_over_long_before_the_next_look(clock):
+    target = Target(metric="loss", value=0.01, every_steps=10**9, max_time_s=5.0)
+    found = train_to_target(target, Improving(clock), session())
+    assert not found.target_reached
+    assert (found.target_steps, found.target_s) == (12, pytest.approx(6.0))  # two steps of half a second at a time
+    assert found.target_value == pytest.approx((2.8 + 1.8) / 2)
 
 
 def test_a_loss_that_is_no_number_is_not_reached(clock):
     found = train_to_target(Target(metric="loss", value=0.5), Improving(clock, ends_at=2.5), session())
     assert not found.target_reached
     assert found.target_value != found.target_value
+
+
+def test_a_loss_of_nothing_is_reached(clock):
+    perfect = Improving(clock)
+    perfect.loss = lambda: 0.0
+    found = train_to_target(Target(metric="loss", value=0.5), perfect, session())
+    assert (found.target_reached, found.target_value) == (True, 0.0)
 
 
 def trial(visit=1, stage="sweep", target=(), **workload):
@@ -163,6 +178,9 @@ def test_every_held_out_sample_counts_once_however_many_ranks_look():
         ({"kind": "vision", "data": "synthetic"}, "val_loss", "nothing held out"),
         ({"kind": "vision"}, "loss", None),
         ({"kind": "vision", "data": "digits"}, "top1", None),
+        ({"kind": "vision", "data": "digits"}, ("top1", 90.0), "the value 90 is more than all images"),
+        ({"kind": "vision", "data": "digits"}, ("top1", 1.0), None),
+        ({"kind": "vision", "data": "digits"}, ("val_loss", 90.0), None),
         ({"kind": "language", "data": "stdlib"}, "top1", "only images have classes"),
         ({"kind": "language", "data": "stdlib"}, "val_loss", None),
         ({"kind": "diffusion"}, "val_loss", "nothing held out"),
@@ -170,7 +188,8 @@ def test_every_held_out_sample_counts_once_however_many_ranks_look():
     ],
 )
 def test_a_target_that_cannot_be_measured_is_dropped_by_the_plan(workload, metric, said):
-    cell = Cell.model_validate({"workload": workload, "target": {"metric": metric, "value": 0.5}})
+    name, value = (metric, 0.5) if isinstance(metric, str) else metric
+    cell = Cell.model_validate({"workload": workload, "target": {"metric": name, "value": value}})
     site = Site(device="cuda", workers=1, placer=None, nccl_version=None)
     reason = target_can_be_measured(cell, site)
     assert reason is None if said is None else said in reason

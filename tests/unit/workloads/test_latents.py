@@ -191,7 +191,7 @@ def changed(**arrays_changed):
         (changed(latents=np.zeros((19, 4, 4, 4), np.float16)), "found 19 latents, 20 prompt_embeds"),
         (arrays(count=4), "found 4 samples in l; expected at least 10"),
         (arrays(count=0), "found 0 samples in l"),
-        (changed(latents=np.array([{}], dtype=object)), "found latents.npy, which is no array of numbers"),
+        (changed(latents=np.array([{}], dtype=object)), "found latents.npy, which is no whole array of numbers"),
     ],
 )
 def test_latents_of_another_shape_are_named_before_anything_runs(made, said, tmp_path):
@@ -206,7 +206,8 @@ def test_latents_of_another_shape_are_named_before_anything_runs(made, said, tmp
         ("l.npz", b"", "found the file l.npz; expected a directory with latents.npy"),
         ("l.safetensors", b"", "found l.safetensors, which is no .safetensors file"),
         ("l.safetensors", b"\xff" * 64, "which is no .safetensors file"),
-        ("l/latents.npy", b"", "found latents.npy, which is no array of numbers"),
+        ("l/latents.npy", b"", "found latents.npy, which is no whole array of numbers"),
+        ("l/latents.npy", b"PK\x03\x04" + bytes(90), "found latents.npy, which is no whole array of numbers"),
         ("l/metadata.json", b"[1]", "found a metadata.json that is no short JSON object"),
         ("l/metadata.json", b"{" * 70_000, "found a metadata.json that is no short JSON object"),
         ("l/metadata.json", b'{"augmentations": 3}', "found augmentations that are no text of up to 500 characters"),

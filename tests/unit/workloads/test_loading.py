@@ -3,12 +3,14 @@
 import itertools
 import os
 import pickle
+import shutil
 
 import numpy as np
 import pytest
 import torch
 from torch.utils.data import Dataset
 
+from rtxscale.rank.loop import one_line
 from rtxscale.spec.workload import LanguageWorkload, VisionWorkload
 from rtxscale.workloads import data_files, inputs
 from rtxscale.workloads.data_files import DataError
@@ -156,6 +158,77 @@ def test_an_image_folder_may_say_itself_what_is_held_out(images):
     assert sets.identity.endswith("its own val held out")
 
 
+def test_classes_behind_symbolic_links_are_found(images):
+    for name in ("ant", "bee"):
+        (images / "linked" / name).mkdir(parents=True)
+        (images / "linked" / name / "all").symlink_to(images / "pictures" / name)
+    assert complaint(vision(data="images", data_path="linked"), images) == ""
+    assert len(image_sets(vision(data="images", data_path="linked")).training) == 18
+
+
+@pytest.mark.parametrize(
+    ("taken", "said"),
+    [
+        (["val/bee"], "found the classes bee in one of train and val of divided only"),
+        (["val/ant", "val/bee", "val/cat"], "found no sub-directories in divided/val"),
+        (["val/bee/*"], "found no images in bee of divided/val"),
+        (["val"], "found train and no val in divided; expected both"),
+        (["train"], "found val and no train in divided; expected both"),
+        (["train", "val", "fly"], "found fewer than 10 images in divided; expected at least as many"),
+    ],
+)
+def test_a_folder_of_which_nothing_can_be_held_out_is_named(taken, said, images):
+    divided = images / "divided"
+    for part in ("train", "val"):
+        shutil.copytree(images / "pictures", divided / part)
+    if "fly" in taken:
+        shutil.copytree(images / "pictures" / "ant", divided / "fly", ignore=lambda *_: ["0.png"])
+    for pattern in taken:
+        for place in divided.glob(pattern) if pattern != "fly" else ():
+            shutil.rmtree(place) if place.is_dir() else place.unlink()
+    assert said in complaint(vision(data="images", data_path="divided"), images)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_an_image_that_cannot_be_decoded_is_named(workers, images):
+    for file in images.glob("pictures/*/*.png"):
+        file.write_bytes(file.read_bytes()[:60])
+    workload = vision(data="images", data_path="pictures", loader_workers=workers)
+    running = Vision().prepare(context(workload))
+    with pytest.raises(DataError) as caught:
+        running.step()
+    running.close()
+    assert one_line(caught.value).startswith(f"DataError: workload.data_path: found {images / 'pictures'}")
+    assert ".png, which cannot be decoded (" in one_line(caught.value)
+
+
+def test_a_token_that_the_model_does_not_know_is_named_wherever_it_stands(tmp_path, monkeypatch):
+    monkeypatch.setenv(DIRECTORY_VARIABLE, str(tmp_path))
+    for wrong, place in ((256, 250), (-1, 310)):
+        tokens = np.zeros(330, np.int32)
+        tokens[place] = wrong
+        np.save(tmp_path / "t.npy", tokens)
+        monkeypatch.setattr(inputs, "outside_vocabulary", lambda *_: "")  # a large file is looked at in part only
+        sets = token_sets(language(data="tokens", data_path="t.npy"))
+        part = sets.training if place < 297 else sets.held_out
+        with pytest.raises(
+            DataError, match=f"found the token {wrong}, and a vocabulary of 256; expected tokens from 0"
+        ):
+            [part[number] for number in range(len(part))]
+
+
+def test_of_many_tokens_evenly_spaced_pieces_are_told(monkeypatch):
+    tokens = np.arange(50, dtype=np.uint16)
+    whole = data_files.array_fingerprint(tokens)
+    assert whole == data_files.digest([tokens.tobytes()])
+    monkeypatch.setattr(data_files, "PIECE_BYTES", 4)
+    monkeypatch.setattr(data_files, "WHOLE_BYTES", 50)
+    told = data_files.array_fingerprint(tokens)
+    assert (
+        told == data_files.digest(tokens[start : start + 2].tobytes() for start in range(0, 50, 4)) + " of one in 2 MiB"
+    )
+
+
 @pytest.mark.parametrize("suffix", ["bin", "npy"])
 def test_tokens_are_read_in_place_and_the_last_tenth_is_held_out(suffix, tmp_path, monkeypatch):
     monkeypatch.setenv(DIRECTORY_VARIABLE, str(tmp_path))
@@ -180,6 +253,14 @@ def test_text_is_tokenised_by_its_bytes(tmp_path, monkeypatch):
     (tmp_path / "texts" / "a.txt").write_text("first ")
     sets = token_sets(language(data="bytes", data_path="texts"))
     assert bytes(sets.training[0].tolist()) == b"first secondseco"
+    (tmp_path / "linked").mkdir()
+    (tmp_path / "linked" / "all").symlink_to(tmp_path / "texts")
+    (tmp_path / "linked" / "circle").symlink_to(tmp_path / "linked")
+    linked = token_sets(language(data="bytes", data_path="linked"))
+    assert linked.identity == sets.identity
+    one = token_sets(language(data="bytes", data_path="texts/b.txt"))
+    assert b"b.txt" in pickle.dumps(one.training), "a worker opens a single file itself"
+    assert bytes(one.training[0].tolist()) == b"secondsecondseco"
 
 
 def test_a_decoder_learns_the_standard_library():
@@ -221,6 +302,12 @@ def wrong(tmp_path):
     (tmp_path / "text.txt").write_text("x" * 500)
     np.save(tmp_path / "square.npy", np.zeros((40, 40), np.int32))
     np.save(tmp_path / "pickled.npy", np.array([{}] * 400), allow_pickle=True)
+    np.save(tmp_path / "below.npy", np.full(400, -1))
+    np.savez(tmp_path / "archive.npz", np.zeros(400, np.int32))
+    (tmp_path / "archive.npz").rename(tmp_path / "archive.npy")
+    whole = (tmp_path / "below.npy").read_bytes()
+    (tmp_path / "short.npy").write_bytes(whole[:-1])
+    (tmp_path / "header.npy").write_bytes(whole.replace(b"'shape'", b"(((((((")[:2000])
 
 
 @pytest.mark.parametrize(
@@ -238,7 +325,11 @@ def wrong(tmp_path):
         (language(data="tokens", data_path="large.bin"), "found the token 65,535, and a vocabulary of 256"),
         (language(data="tokens", data_path="text.txt"), "expected a file of tokens"),
         (language(data="tokens", data_path="square.npy"), "found 2 dimensions of int32"),
-        (language(data="tokens", data_path="pickled.npy"), "cannot be read (Array can"),
+        (language(data="tokens", data_path="pickled.npy"), "found pickled.npy, which is no whole array of numbers"),
+        (language(data="tokens", data_path="archive.npy"), "found archive.npy, which is no whole array of numbers"),
+        (language(data="tokens", data_path="short.npy"), "found short.npy, which is no whole array of numbers"),
+        (language(data="tokens", data_path="header.npy"), "found header.npy, which is no whole array of numbers"),
+        (language(data="tokens", data_path="below.npy"), "found the token -1, and a vocabulary of 256"),
         (language(data="bytes", data_path="empty"), "found no tokens in empty"),
     ],
 )

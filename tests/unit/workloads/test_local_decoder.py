@@ -202,6 +202,10 @@ def test_a_directory_that_holds_no_model_is_named(path, said, beside):
         ("gemma", {"head_dim": 16}, {}, "which is not known how to fill"),
         ("bert", {}, {}, "found BertLMHeadModel in m; expected a decoder whose"),
         ("nothing_known", {}, {}, "that transformers cannot build"),
+        ("llama", {"num_attention_heads": 0}, {}, "that transformers cannot build (ZeroDivisionError: "),
+        ("llama", {"num_hidden_layers": "2"}, {}, "that transformers cannot build ("),
+        ("llama", {"num_hidden_layers": 10**9}, {}, "found num_hidden_layers 1,000,000,000 in config.json of m"),
+        ("llama", {"num_key_value_heads": 3}, {}, "found a model in m that cannot run (RuntimeError: "),
         (
             "phi3",
             {"pad_token_id": 0},
@@ -216,6 +220,13 @@ def test_an_architecture_that_cannot_be_trained_is_named_before_anything_runs(
     (beside / "m" / "config.json").write_text(json.dumps({"model_type": model_type, **SMALL, **changes}))
     (found,) = complaints([declared(**fields)], str(beside))
     assert said in found
+    assert len(found) < 400
+
+
+@pytest.mark.parametrize("scaling", [{"rope_type": "dynamic", "factor": 2.0}, {"rope_type": "linear", "factor": 2.0}])
+def test_positions_that_depend_on_the_sequence_are_no_fault(scaling, beside):
+    configured(beside, rope_scaling=scaling)
+    assert complaints([declared()], str(beside)) == []
 
 
 def test_weights_that_are_not_the_models_are_named(beside):
@@ -230,5 +241,9 @@ def test_weights_that_are_not_the_models_are_named(beside):
     (found,) = complaints([declared()], str(beside))
     assert "found model.norm.weight of shape (3,) in m; expected a shape of (64,)" in found
     (beside / "m" / "model.safetensors").write_bytes(b"PK" * 40)
+    (found,) = complaints([declared()], str(beside))
+    assert "found model.safetensors, which is no .safetensors file" in found
+    (beside / "m" / "model.safetensors").unlink()
+    (beside / "m" / "model.safetensors").symlink_to(beside)
     (found,) = complaints([declared()], str(beside))
     assert "found model.safetensors, which is no .safetensors file" in found
