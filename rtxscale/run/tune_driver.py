@@ -9,11 +9,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from rtxscale.errors import RunError
 from rtxscale.run.agenda import Agenda
 from rtxscale.run.ray_setup import ray
 from rtxscale.run.turn import NAMESPACE
 
 MOST_ATTEMPTS = 2
+MOST_SAID = 300
 TRIAL_RESOURCES = {"memory": 1024, "node:__internal_head__": 0.001}
 """A Tune trial must reserve something; a little memory leaves every CPU and GPU to the sessions, and on the head a lost
 node takes none along."""
@@ -31,8 +33,10 @@ def run_trials(agenda: Agenda, hub_name: str, scratch: Path) -> None:
 
     Raises:
         RunError: Tune itself failed.
+        RayError: a call of it failed for a reason that only Ray knows.
     """
     from ray import tune
+    from ray.tune.error import TuneError
     from ray.tune.search import Searcher
 
     class Listed(Searcher):
@@ -59,7 +63,7 @@ def run_trials(agenda: Agenda, hub_name: str, scratch: Path) -> None:
             """Tune pickles its searcher for a restore that never happens."""
             return (object, ())
 
-    tune.Tuner(
+    tuner = tune.Tuner(
         tune.with_resources(measure_one, TRIAL_RESOURCES),
         tune_config=tune.TuneConfig(
             search_alg=Listed(),
@@ -73,4 +77,11 @@ def run_trials(agenda: Agenda, hub_name: str, scratch: Path) -> None:
             verbose=0,
             failure_config=tune.FailureConfig(max_failures=0),
         ),
-    ).fit()
+    )
+    try:
+        tuner.fit()
+    except (TuneError, RuntimeError) as error:  # the latter for all that Tune itself has not expected
+        raise RunError(
+            f"Ray Tune could not go on ({' '.join(str(error).split())[:MOST_SAID]}); what is finished is kept: mend "
+            "that and run the same command again to continue"
+        ) from error
