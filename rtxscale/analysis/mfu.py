@@ -1,8 +1,9 @@
 """Model FLOPs utilisation: what the model needs, over the documented dense peak of the card with fp32 accumulation.
 
-None where the model's FLOPs were not recorded, the card's peak is not documented, or the precision is not the one that
-the peak is documented for; the note says which. Beside it the same over the roof, the rate of matrix products in that
-precision that the sessions measured, which needs no known card. Called by `analysis.interpret`.
+None where the model's FLOPs were not recorded, or no peak is documented of the card in the precision that the trial
+computed in; the note says which. A peak stands for no other precision than its own. Beside it the same
+over the roof, the rate of matrix products in the trial's precision that the sessions measured, which needs no known
+card. Called by `analysis.interpret`.
 
     MFU = throughput x FLOPs per unit of work / (GPUs x peak)      roof utilisation = the same / (GPUs x roof)
 """
@@ -15,7 +16,6 @@ from rtxscale.analysis.frames import empty, shaped
 from rtxscale.analysis.tables import MFU
 from rtxscale.devices.gpus import find_gpu
 
-PEAK_PRECISION = "bf16"
 NOT_RECORDED = "the model's FLOPs per unit of work are not recorded"
 TERA = 1e12
 
@@ -29,29 +29,13 @@ def mfu_table(cells: pl.DataFrame, counted: pl.DataFrame) -> pl.DataFrame:
         pl.col("flops_per_work", "precision").drop_nulls().first(), pl.col("roof_tflops").mean()
     )
     rows = rows.join(facts, on="cell_id", how="left", maintain_order="left")
-    known = {name: find_gpu(name) for name in rows["device_name"].drop_nulls().unique()}
-    peaks = {
-        name: card.bf16_tflops for name, card in known.items() if card is not None and card.bf16_tflops is not None
-    }
-    sources = {
-        name: card.source_of("bf16_tflops") for name, card in known.items() if card is not None and name in peaks
-    }
-    name = pl.col("device_name")
-    rows = rows.with_columns(
-        peak_tflops=name.replace_strict(peaks, default=None, return_dtype=pl.Float64),
-        source=name.replace_strict(sources, default=None, return_dtype=pl.String),
-    )
+    rows = rows.join(_peaks(rows), on=["device_name", "precision"], how="left", maintain_order="left")
+    card = pl.col("device_name").fill_null("the card, which is not named")
     reason = (
         pl.when(pl.col("flops_per_work").is_null())
         .then(pl.lit(NOT_RECORDED))
         .when(pl.col("peak_tflops").is_null())
-        .then(pl.format("no documented peak of {}", name.fill_null("the card, which is not named")))
-        .when((pl.col("precision") != PEAK_PRECISION).fill_null(value=True))
-        .then(
-            pl.format(
-                "the documented peak is that of bf16; the precision is {}", pl.col("precision").fill_null("unknown")
-            )
-        )
+        .then(pl.format("no documented peak of {} in {}", card, pl.col("precision").fill_null("an unknown precision")))
     )
     needed = pl.col("flops_per_work") / (pl.col("gpus") * TERA)
     per_work = {
@@ -63,3 +47,14 @@ def mfu_table(cells: pl.DataFrame, counted: pl.DataFrame) -> pl.DataFrame:
         f"{name}{end}": pl.col(column) * share for name, share in per_work.items() for end, column in throughput.items()
     }
     return shaped(rows.with_columns(note=reason, **found), MFU)
+
+
+def _peaks(rows: pl.DataFrame) -> pl.DataFrame:
+    """Peak and source of every card and precision of which one is documented."""
+    found = [
+        {"device_name": name, "precision": precision, "peak_tflops": peak, "source": card.source_of("peaks")}
+        for name, precision in rows.select("device_name", "precision").drop_nulls().unique().iter_rows()
+        if (card := find_gpu(name)) is not None and (peak := card.peak_tflops(precision)) is not None
+    ]
+    schema = {"device_name": pl.String, "precision": pl.String, "peak_tflops": pl.Float64, "source": pl.String}
+    return pl.DataFrame(found, schema=schema)

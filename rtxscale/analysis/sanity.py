@@ -14,8 +14,8 @@ import polars as pl
 
 from rtxscale.analysis.frames import shaped
 from rtxscale.analysis.tables import SANITY
+from rtxscale.devices.facts import EFFICIENCY_CONDITIONS, GpuFacts
 from rtxscale.devices.gpus import find_gpu
-from rtxscale.devices.table import EFFICIENCY_CONDITIONS, GpuFacts
 
 Row = dict[str, Any]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -17,6 +18,10 @@ if TYPE_CHECKING:
     from rtxscale.telemetry.recorder import GpuTotals, Recorded
 
 GONE_S = 10.0
+"""What a program gets to end by itself before it is killed."""
+INTERRUPTED = 130
+"""128 and the number of SIGINT, as shells have it."""
+LONGEST_S = 7 * 86_400.0
 
 
 def register(app: typer.Typer) -> None:
@@ -30,54 +35,81 @@ def record(
         list[str] | None, typer.Argument(metavar="COMMAND", help="A program and its arguments: the load.")
     ] = None,
     seconds: Annotated[
-        float | None, typer.Option(min=1.0, help="How long to record; else until COMMAND ends, or 60 without one.")
+        float | None,
+        typer.Option(min=1.0, max=LONGEST_S, help="How long to record; else until COMMAND ends, or 60 without one."),
     ] = None,
-    period: Annotated[float, typer.Option(min=0.01, help="Seconds between two samples of the fast fields.")] = 0.1,
+    period: Annotated[
+        float, typer.Option(min=0.01, max=60.0, help="Seconds between two samples of the fast fields.")
+    ] = 0.1,
     pseudonyms: Annotated[bool, typer.Option("--pseudonyms", help="Call GPUs GPU-0, GPU-1, ..., not by UUID.")] = False,
 ) -> None:
     """Record all telemetry of this machine while COMMAND runs.
 
-    `--` goes in front of COMMAND. Exit code 1 where it fails.
+    `--` goes in front of COMMAND. Exit code 1 where it fails. Ctrl-C ends it; what was recorded is kept.
     """
+    from rtxscale.report.targets import check_file
     from rtxscale.spec.printable import printable
     from rtxscale.telemetry.probe import open_probe
     from rtxscale.telemetry.recorder import pseudonymous, write_trace
     from rtxscale.telemetry.recorder import record as sample
 
-    if not file.absolute().parent.is_dir():
-        raise BadInput(f"FILE: found no directory {file.absolute().parent}; expected one: create it first")
+    file = check_file(file)
+    if not os.access(file.parent, os.W_OK):
+        raise BadInput(f"{file}: found {file.parent}, which may not be written to; expected a directory of yours")
     code: list[int] = []
     recorded = sample(open_probe(), _waiting(command or [], seconds, code), period_s=period)
     samples, names = pseudonymous(recorded) if pseudonyms else (recorded.samples, {})
-    write_trace(samples, file)
+    try:
+        write_trace(samples, file)
+    except OSError as error:
+        raise RunError(f"{file}: found {error}; expected a place that can be written to; the trace is lost") from error
     for line in lines(recorded, names):
         typer.echo(printable(line))
-    typer.echo(str(file.absolute()))
-    raise typer.Exit(1 if any(code) else 0)
+    typer.echo(str(file))
+    raise typer.Exit(INTERRUPTED if INTERRUPTED in code else 1 if any(code) else 0)
 
 
 def _waiting(command: list[str], seconds: float | None, code: list[int]) -> Callable[[], None]:
-    """What is waited for: the program's end, or its time; its exit code is added to `code`.
+    """What is waited for: the program's end, its time, or Ctrl-C; its exit code is added to `code`.
 
     Raises:
         RunError: the program cannot be started.
     """
 
     def wait() -> None:
-        if not command:
-            time.sleep(60.0 if seconds is None else seconds)
-            return
+        process = _started(command) if command else None
         try:
-            process = subprocess.Popen(command)  # noqa: S603  the user's own words
-        except OSError as error:
-            raise RunError(f"COMMAND: found {error}; expected a program that can be started") from error
-        try:
-            code.append(process.wait(seconds))
+            if process is None:
+                time.sleep(60.0 if seconds is None else seconds)
+            else:
+                code.append(process.wait(seconds))
         except subprocess.TimeoutExpired:
-            process.terminate()  # its time is over, which is no failure
-            process.wait(GONE_S)
+            pass  # its time is over, which is no failure
+        except KeyboardInterrupt:
+            code.append(INTERRUPTED)
+        finally:
+            _end(process)
 
     return wait
+
+
+def _started(command: list[str]) -> subprocess.Popen[bytes]:
+    try:
+        return subprocess.Popen(command)  # noqa: S603  the user's own words
+    except OSError as error:
+        raise RunError(f"COMMAND: found {error}; expected a program that can be started") from error
+
+
+def _end(process: subprocess.Popen[bytes] | None) -> None:
+    """End the program if it still runs, at last by a signal that nothing can ignore."""
+    if process is None or process.poll() is not None:
+        return
+    process.terminate()
+    try:
+        process.wait(GONE_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def lines(recorded: Recorded, names: Mapping[str, str]) -> Iterator[str]:

@@ -10,7 +10,8 @@ from __future__ import annotations
 import difflib
 import re
 
-from rtxscale.devices.table import GPUS, GpuFacts
+from rtxscale.devices.facts import GpuFacts
+from rtxscale.devices.table import GPUS
 
 MEMORY_SEEN = (0.90, 1.02)
 """Share of the nominal memory that NVML may report: ECC inside GDDR6 takes 1/16, the driver's reserve up to 1 %."""

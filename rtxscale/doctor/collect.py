@@ -80,7 +80,7 @@ def collect(
 
 
 def completed(gpu: GpuState, smi: SmiFacts, bar1_mib: Mapping[str, float]) -> GpuState:
-    """The GPU with what NVML did not tell taken from nvidia-smi: BAR1 and its NUMA node."""
+    """The GPU with what NVML and the kernel did not tell taken from nvidia-smi: BAR1 and its NUMA node."""
     if gpu.bar1_mib is None and gpu.device.pci_bus_id.lower() in bar1_mib:
         gpu = replace(gpu, bar1_mib=int(bar1_mib[gpu.device.pci_bus_id.lower()]))
     placement = smi.topology.placements.get(f"GPU{gpu.index}") if smi.topology is not None else None

@@ -13,6 +13,8 @@ from rtxscale.doctor.finding import Hit, Rule, Severity
 from rtxscale.doctor.matrix import is_below, read_version
 
 NEWER_DRIVER = "install a newer driver from NVIDIA or your distribution, then reboot"
+FOREIGN_MODULES = frozenset({"nouveau", "nova_core", "nvidiafb"})
+"""Kernel modules that hold NVIDIA's cards and give no CUDA. `vfio-pci` does so on purpose, for a virtual machine."""
 OPEN_MODULE = "install the open kernel module, such as nvidia-driver-580-open on Ubuntu, and reboot"
 
 
@@ -49,13 +51,7 @@ def driver_new_enough(facts: Facts) -> Iterator[Hit]:
             fix=f"{NEWER_DRIVER}; on Blackwell with the open kernel module",
         )
     if driver.version and facts.gpus and driver.cuda is None:
-        yield Hit(
-            severity=Severity.ERROR,
-            found=f"driver {driver.version} is there, but offers no CUDA",
-            needed="a driver that offers CUDA",
-            why="So does the host driver of a vGPU machine: CUDA works only inside its guests.",
-            fix="run in a guest, or install the normal driver",
-        )
+        yield _without_cuda(facts)
     built = read_version(facts.software.torch_cuda)
     need = matrix.DRIVER_FOR_CUDA.get(built[0]) if built else None
     if not facts.gpus or built is None or need is None or not _older_than_torch(facts, built[0], need):
@@ -69,6 +65,21 @@ def driver_new_enough(facts: Facts) -> Iterator[Hit]:
     )
 
 
+def _without_cuda(facts: Facts) -> Hit:
+    why = "So does the host driver of a vGPU machine: CUDA works only inside its guests."
+    fix = "run in a guest, or install the normal driver"
+    if facts.host.container:
+        why = f"A container that is given the driver's tools only has no libcuda. {why}"
+        fix = f"start the container with -e NVIDIA_DRIVER_CAPABILITIES=compute,utility; else {fix}"
+    return Hit(
+        severity=Severity.ERROR,
+        found=f"driver {facts.driver.version} is there, but offers no CUDA",
+        needed="a driver that offers CUDA",
+        why=why,
+        fix=fix,
+    )
+
+
 def _older_than_torch(facts: Facts, built_major: int, need: matrix.Need) -> bool:
     # With a compatibility package an old driver offers a newer CUDA: what it offers decides.
     offered = read_version(facts.driver.cuda)
@@ -76,7 +87,19 @@ def _older_than_torch(facts: Facts, built_major: int, need: matrix.Need) -> bool
 
 
 def kernel_module(facts: Facts) -> Iterator[Hit]:
-    """The proprietary kernel module with a Blackwell card."""
+    """Another kernel module than NVIDIA's on a card, or the proprietary one with a Blackwell card."""
+    foreign = [card for card in facts.host.pci_gpus if card.module in FOREIGN_MODULES]
+    if foreign:
+        named = ", ".join(f"{card.module} on {card.bus_id}" for card in foreign)
+        module = foreign[0].module
+        yield Hit(
+            severity=Severity.ERROR if facts.driver.nvml_broken else Severity.WARNING,
+            found=f"another kernel module than NVIDIA's: {named}",
+            needed="NVIDIA's kernel module on every card that is to compute",
+            why="One module holds a card: while that one does, NVIDIA's does not get it, and there is no CUDA.",
+            fix=f"echo 'blacklist {module}' | sudo tee /etc/modprobe.d/blacklist-{module}.conf; rebuild the initial "
+            "ramdisk (sudo update-initramfs -u, or sudo dracut --force); reboot",
+        )
     if facts.has_blackwell and facts.driver.module_kind == "proprietary":
         yield Hit(severity=Severity.ERROR, found="the proprietary NVIDIA kernel module with a Blackwell GPU")
 
@@ -128,7 +151,7 @@ RULES = (
         needed="the open NVIDIA kernel module on Blackwell",
         why="Blackwell works with the open module only: 'requires use of the NVIDIA open kernel modules' (dmesg).",
         fix=OPEN_MODULE,
-        source="NVIDIA driver README, open kernel modules; playbook, hardware in scope",
+        source="NVIDIA driver README, open kernel modules, interaction with Nouveau; playbook, hardware in scope",
         check=kernel_module,
     ),
     Rule(

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from rtxscale.devices.facts import GpuFacts
 from rtxscale.devices.gpus import find_gpu
-from rtxscale.devices.table import GpuFacts
+from rtxscale.doctor.rates import link_gb_s
 from rtxscale.telemetry.fields import Device
 from rtxscale.topology.links import Link
 from rtxscale.topology.pcie import PcieVerdict
@@ -17,9 +18,14 @@ from rtxscale.topology.smi import PeerAccess, Topology
 
 # Source: CUDA C++ Programming Guide, compute capabilities.
 ARCHITECTURES = {
+    (5, 0): "Maxwell",
+    (5, 2): "Maxwell",
+    (5, 3): "Maxwell",
     (6, 0): "Pascal",
     (6, 1): "Pascal",
+    (6, 2): "Pascal",
     (7, 0): "Volta",
+    (7, 2): "Volta",
     (7, 5): "Turing",
     (8, 0): "Ampere",
     (8, 6): "Ampere",
@@ -27,7 +33,9 @@ ARCHITECTURES = {
     (8, 9): "Ada",
     (9, 0): "Hopper",
     (10, 0): "Blackwell",
+    (10, 1): "Blackwell",
     (10, 3): "Blackwell",
+    (11, 0): "Blackwell",
     (12, 0): "Blackwell",
     (12, 1): "Blackwell",
 }
@@ -64,6 +72,12 @@ class GpuState:
         """Such as Blackwell, from the compute capability, else from the table; None when neither tells."""
         known = ARCHITECTURES.get(self.device.compute_capability or (0, 0))
         return known or (self.documented.architecture if self.documented else None)
+
+    @property
+    def generation(self) -> str | None:
+        """Its architecture, or for one newer than this table its major compute capability, which no two share."""
+        capability = self.device.compute_capability
+        return self.architecture or (f"compute capability {capability[0]}" if capability else None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,10 +141,14 @@ class SoftwareFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class PciGpu:
-    """A display device of NVIDIA on the PCI bus, whether or not a driver knows it."""
+    """A display device of NVIDIA on the PCI bus, whether or not a driver knows it.
+
+    `module` is the kernel module that holds it, such as nvidia, nouveau, vfio-pci; None for none.
+    """
 
     bus_id: str
     device_id: int
+    module: str | None = None
 
     @property
     def architecture(self) -> str | None:
@@ -249,8 +267,14 @@ class Facts:
         return "Blackwell" in known
 
     @property
+    def uses_blackwell(self) -> bool:
+        """Whether a sweep here would use a Blackwell GPU: software must know those, the driver hidden ones too."""
+        return any(gpu.architecture == "Blackwell" for gpu in self.used)
+
+    @property
     def link_rate(self) -> tuple[int, int] | None:
         """PCIe generation and lanes of the slowest used GPU, at most; None where one is unknown."""
         links = [(gpu.device.pcie_max_generation, gpu.device.pcie_max_width) for gpu in self.used]
-        known = [(generation, width) for generation, width in links if generation and width]
-        return min(known, key=lambda link: 2 ** link[0] * link[1]) if known and len(known) == len(links) else None
+        rates = {(one, width): link_gb_s(one, width) for one, width in links if one and width}
+        known = {link: rate for link, rate in rates.items() if rate is not None}
+        return min(known, key=known.__getitem__) if known and known.keys() == set(links) else None

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator
 
-from rtxscale.devices.table import EFFICIENCY_CONDITIONS
+from rtxscale.devices.facts import EFFICIENCY_CONDITIONS
 from rtxscale.doctor import guide
 from rtxscale.doctor.facts import Facts, GpuState
 from rtxscale.doctor.finding import Hit, Rule, Severity, gpus_text
@@ -49,8 +49,12 @@ def missing_gpus(facts: Facts) -> Iterator[Hit]:
     """GPUs on the PCI bus that the driver does not show."""
     on_bus, shown = len(facts.host.pci_gpus), len(facts.gpus) + len(facts.driver.unreachable)
     if facts.gpus and on_bus > shown and not facts.host.container:
+        others = [
+            f"{one.module} holds {one.bus_id}" for one in facts.host.pci_gpus if one.module not in (None, "nvidia")
+        ]
         yield Hit(
-            severity=Severity.WARNING, found=f"{on_bus} NVIDIA devices on the PCI bus, {shown} shown by the driver"
+            severity=Severity.WARNING,
+            found="; ".join((f"{on_bus} NVIDIA devices on the PCI bus, {shown} shown by the driver", *others)),
         )
 
 
@@ -62,7 +66,7 @@ def mig(facts: Facts) -> Iterator[Hit]:
 
 def generations(facts: Facts) -> Iterator[Hit]:
     """GPU generations mixed in one node."""
-    groups = grouped(facts.used, lambda gpu: gpu.architecture)
+    groups = grouped(facts.used, lambda gpu: gpu.generation)
     if len(groups) > 1:
         yield Hit(severity=Severity.ERROR, found=said(groups))
 
@@ -154,20 +158,28 @@ def memory(facts: Facts) -> Iterator[Hit]:
 
 def power_supply(facts: Facts) -> Iterator[Hit]:
     """A declared power supply below the vendor's figure for one card plus the board power of each further one."""
-    cards = [gpu.documented for gpu in facts.used]
     declared = facts.settings.psu_w
-    figures = [card.psu_w for card in cards if card is not None and card.psu_w is not None]
-    tgps = [card.tgp_w for card in cards if card is not None and card.tgp_w is not None]
-    if declared is None or not cards or len(figures) < len(cards) or len(tgps) < len(cards):
+    boards = [power for gpu in facts.used if (power := _board_power_w(gpu)) is not None]
+    # The vendor's figure already holds one card's board power; what is left is the rest of the system.
+    cards = [gpu.documented for gpu in facts.used]
+    rest = [card.psu_w - card.tgp_w for card in cards if card is not None and card.psu_w and card.tgp_w]
+    needed = sum(boards) + max(rest, default=0.0)
+    if declared is None or declared >= needed:
         return
-    # The vendor's figure already holds one card's board power.
-    needed = max(figure - tgp for figure, tgp in zip(figures, tgps, strict=True)) + sum(tgps)
-    if declared < needed:
-        yield Hit(
-            severity=Severity.WARNING,
-            found=f"a power supply of {declared:g} W declared, for {len(cards)} cards",
-            needed=f"{needed:g} W: the vendor's figure for one card, plus the board power of each further one",
-        )
+    whole = len(boards) == len(rest) == len(cards)
+    yield Hit(
+        severity=Severity.WARNING,
+        found=f"a power supply of {declared:g} W declared, for {len(cards)} card{'s' * (len(cards) != 1)}",
+        needed=f"{needed:g} W: the vendor's figure for one card, plus the board power of each further one"
+        if whole
+        else f"more than {needed:g} W, which what is known of the cards comes to",
+    )
+
+
+def _board_power_w(gpu: GpuState) -> float | None:
+    """What the card may draw: its power limit as it is set, else its documented board power."""
+    documented = None if gpu.documented is None else gpu.documented.tgp_w
+    return documented if gpu.device.power_limit_w is None else gpu.device.power_limit_w
 
 
 def card(facts: Facts) -> Iterator[Hit]:
@@ -178,6 +190,7 @@ def card(facts: Facts) -> Iterator[Hit]:
             yield Hit(severity=Severity.INFO, found=f"{name} is not in the device table: nothing is assumed about it")
             continue
         rate = "" if known.bandwidth_gb_s is None else f", {known.bandwidth_gb_s:g} GB/s"
+        instances = "" if known.mig_instances is None else f", up to {known.mig_instances} MIG instances"
         efficiency = ""
         if known.efficiency_range is not None:
             low, high = known.efficiency_range
@@ -185,7 +198,7 @@ def card(facts: Facts) -> Iterator[Hit]:
         yield Hit(
             severity=Severity.INFO,
             found=f"{known.label}: {known.architecture}, {known.memory_gib} GB {known.memory}{rate}, {known.link}, "
-            f"{'NVLink' if known.nvlink else 'no NVLink'}{efficiency}",
+            f"{'NVLink' if known.nvlink else 'no NVLink'}{instances}{efficiency}",
             why=f"{guide.answer(*guide.CLAIMS)} {guide.TO_MEASURE}." if known.label == "RTX 5090" else "",
         )
 

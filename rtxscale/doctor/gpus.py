@@ -10,7 +10,7 @@ from typing import Any
 from rtxscale.doctor.facts import DriverFacts, GpuState, PairState
 from rtxscale.telemetry.facts import driver_from_kernel_module, kernel_module_kind
 from rtxscale.telemetry.inspection import InspectedPair, Inspection, inspect_gpus
-from rtxscale.telemetry.nvml import NO_GPU, NvmlUnavailableError
+from rtxscale.telemetry.nvml import NO_GPU, NvmlUnavailableError, pci_order
 from rtxscale.telemetry.nvml_errors import ERRORS
 from rtxscale.telemetry.visible import Visible, visible_devices
 from rtxscale.topology.links import nvml_link
@@ -43,7 +43,7 @@ def look_at_gpus(
     if found is None:
         return (), (), driver, ()
     visible = _visible(found, environment)
-    return _gpus(found, visible), tuple(_pair(pair) for pair in found.pairs), driver, visible.notes
+    return _gpus(found, visible, root), tuple(_pair(pair) for pair in found.pairs), driver, visible.notes
 
 
 def _visible(found: Inspection, environment: Mapping[str, str]) -> Visible:
@@ -54,7 +54,7 @@ def _visible(found: Inspection, environment: Mapping[str, str]) -> Visible:
     )
 
 
-def _gpus(found: Inspection, visible: Visible) -> tuple[GpuState, ...]:
+def _gpus(found: Inspection, visible: Visible, root: Path) -> tuple[GpuState, ...]:
     states = []
     for index, gpu in enumerate(found.gpus):
         device = gpu.device
@@ -69,7 +69,7 @@ def _gpus(found: Inspection, visible: Visible) -> tuple[GpuState, ...]:
                 memory_offset_mhz=gpu.memory_offset_mhz,
                 application_clock_mhz=gpu.application_clock_mhz,
                 default_application_clock_mhz=gpu.default_application_clock_mhz,
-                numa_node=gpu.numa_node,
+                numa_node=numa_node(root, device.pci_bus_id),
                 utilisation=gpu.utilisation,
                 memory_used_mib=gpu.memory_used_mib,
                 throttle_reasons=gpu.throttle_reasons,
@@ -81,6 +81,19 @@ def _gpus(found: Inspection, visible: Visible) -> tuple[GpuState, ...]:
 
 def _pair(pair: InspectedPair) -> PairState:
     return PairState(a=pair.a, b=pair.b, link=nvml_link(pair.level, pair.nvlinks), peer_label=pair.peer_label)
+
+
+def numa_node(root: Path, bus_id: str) -> int | None:
+    """The NUMA node whose CPUs are nearest to a PCI device, as the kernel knows it; None where it does not (-1).
+
+    Not NVML's NUMA node of a GPU: that is the GPU's own memory, which has no CPUs, and few machines have it.
+    """
+    numbers = pci_order(bus_id)
+    if len(numbers) != len(("domain", "bus", "device", "function")):
+        return None
+    domain, bus, device, function = numbers
+    text = _read(root / f"sys/bus/pci/devices/{domain:04x}:{bus:02x}:{device:02x}.{function:x}/numa_node").strip()
+    return int(text) if text.isdecimal() else None
 
 
 def _driver(found: Inspection | None, problem: str, root: Path) -> DriverFacts:

@@ -84,7 +84,13 @@ def pci_gpus(root: Path) -> tuple[PciGpu, ...]:
     for device in _children(root / "sys/bus/pci/devices"):
         vendor, kind = _hex(_read(device / "vendor")), _hex(_read(device / "class"))
         if vendor == NVIDIA and kind is not None and kind >> 16 == DISPLAY:
-            found.append(PciGpu(bus_id=device.name, device_id=_hex(_read(device / "device")) or 0))
+            found.append(
+                PciGpu(
+                    bus_id=device.name,
+                    device_id=_hex(_read(device / "device")) or 0,
+                    module=_link_name(device / "driver"),
+                )
+            )
     return tuple(found)
 
 
@@ -167,6 +173,13 @@ def _count_ids(text: str) -> int | None:
 
 def _flag(text: str) -> bool | None:
     return int(text) > 0 if text.isdigit() else None
+
+
+def _link_name(path: Path) -> str | None:
+    try:
+        return path.readlink().name
+    except OSError:
+        return None
 
 
 def _hex(text: str) -> int | None:

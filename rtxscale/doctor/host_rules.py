@@ -36,7 +36,7 @@ def cuda_devices(facts: Facts) -> Iterator[Hit]:
 
 def device_order(facts: Facts) -> Iterator[Hit]:
     """CUDA and nvidia-smi numbering different GPUs alike."""
-    order, names = facts.settings.cuda_device_order, {gpu.device.name for gpu in facts.gpus}
+    order, names = facts.settings.cuda_device_order, {gpu.device.name for gpu in facts.gpus if not gpu.device.lost}
     if len(names) > 1 and order != "PCI_BUS_ID":
         yield Hit(
             severity=Severity.INFO,

@@ -30,11 +30,11 @@ def nvml_links(facts: Facts) -> dict[Pair, Link]:
 
 
 def best_links(facts: Facts) -> dict[Pair, Link]:
-    """NVML's links, else those of `topo -m`."""
+    """NVML's links, and those of `topo -m` for pairs of which NVML says nothing."""
     links = nvml_links(facts)
-    if links or facts.smi.topology is None:
-        return links
-    return dict(facts.smi.topology.links)
+    known = {frozenset(pair) for pair in links}
+    texts = {} if facts.smi.topology is None else facts.smi.topology.links
+    return links | {pair: link for pair, link in texts.items() if frozenset(pair) not in known}
 
 
 def peer_access(facts: Facts) -> dict[Pair, bool]:
@@ -137,9 +137,11 @@ def topology(facts: Facts) -> Iterator[Hit]:
         return
     counts = ", ".join(f"{count} {label}" for label, count in gpus.counts.items())
     mixed = len(gpus.counts) > 1
+    worst = f"worst {'known ' * bool(gpus.unknown)}{gpus.worst.label} ({gpus.worst.meaning})"
+    unknown = f", {len(gpus.unknown)} not known" if gpus.unknown else ""
     yield Hit(
         severity=Severity.INFO,
-        found=f"links between {len(facts.used)} GPUs: {counts}; worst {gpus.worst.label} ({gpus.worst.meaning})",
+        found=f"links between {len(facts.used)} GPUs: {counts}{unknown}; {worst}",
         why="A run on fewer GPUs may use nearer links than one on all: then links differ, not only counts."
         if mixed
         else "",
@@ -183,7 +185,10 @@ def all_reduce(facts: Facts) -> Iterator[Hit]:
     if gpus < 2:
         return
     links = best_links(facts)
-    worst = links_of_set((name(gpu.index) for gpu in facts.used), links).worst
+    among = links_of_set((name(gpu.index) for gpu in facts.used), links)
+    worst = among.worst
+    if among.unknown and _may_have_nvlink(facts, links):
+        return
     if worst is not None and worst.kind is LinkClass.NVLINK:
         seen = "; ".join(map(str, rates.NVLINK_SEEN))
         yield Hit(severity=Severity.INFO, found=f"all-reduce goes over NVLink; seen: {seen}")
@@ -209,6 +214,11 @@ def all_reduce(facts: Facts) -> Iterator[Hit]:
         why=f"Seen on PCIe 5 x16{scaled}: {'; '.join(map(str, seen_rows))}. Below it look at PCIe links under load, "
         "memory channels and NUMA.",
     )
+
+
+def _may_have_nvlink(facts: Facts, links: dict[Pair, Link]) -> bool:
+    cards = [gpu.documented for gpu in facts.used]
+    return any(link.kind is LinkClass.NVLINK for link in links.values()) or any(card and card.nvlink for card in cards)
 
 
 def numa(facts: Facts) -> Iterator[Hit]:
@@ -285,7 +295,7 @@ RULES = (
         needed="nothing",
         why="Ranks and loaders should run on the node of their GPU, and rings between nodes cross the socket link.",
         fix="nothing, or choose GPUs of one node by CUDA_VISIBLE_DEVICES",
-        source="NVML, else nvidia-smi topo -m; playbook P8, P22",
+        source="sysfs, numa_node of the PCI device, else nvidia-smi topo -m; playbook P8, P22",
         check=numa,
     ),
 )

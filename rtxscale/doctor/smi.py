@@ -11,6 +11,7 @@ import shutil
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 from rtxscale.doctor.facts import SmiFacts
 from rtxscale.topology.details import Details, parse_details
@@ -21,7 +22,8 @@ TOPOLOGY = "topo -m"
 PEERS = {"topo -p2p r": "r", "topo -p2p w": "w"}
 DETAILS = "-q"
 TIMEOUT_S = 20.0
-TEXT_LIMIT = 20_000
+TEXT_LIMIT = 200_000
+"""Characters of a text that are kept, in whole lines: a matrix of 72 devices has some 40,000."""
 
 Run = Callable[[str], str | None]
 
@@ -38,8 +40,11 @@ def ask_smi(*, gpus: int, quick: bool, cpu_count: int | None) -> tuple[SmiFacts,
     if shutil.which("nvidia-smi") is None:
         return SmiFacts(problem="not found, so NVML is the only source"), {}
     with ThreadPoolExecutor(max_workers=len(commands)) as pool:
-        texts = {command: text for command, text in zip(commands, pool.map(run_smi, commands), strict=True) if text}
-    return smi_facts(texts, cpu_count), bar1_sizes(parse_details(texts.get(DETAILS, "")))
+        answers = dict(zip(commands, pool.map(run_smi, commands), strict=True))
+    texts = {command: text for command, text in answers.items() if text}
+    late = [command for command, text in answers.items() if text is None]
+    problem = f"{', '.join(late)}: no end after {TIMEOUT_S:.0f} s and given up" if late else ""
+    return replace(smi_facts(texts, cpu_count), problem=problem), bar1_sizes(parse_details(texts.get(DETAILS, "")))
 
 
 def run_smi(command: str) -> str | None:
@@ -59,7 +64,7 @@ def run_smi(command: str) -> str | None:
 
 def smi_facts(texts: Mapping[str, str], cpu_count: int | None) -> SmiFacts:
     """What the texts say; the long `-q` text holds serial numbers and is not kept."""
-    kept = tuple((f"nvidia-smi {name}", text[:TEXT_LIMIT]) for name, text in texts.items() if name != DETAILS)
+    kept = tuple((f"nvidia-smi {name}", kept_text(text)) for name, text in texts.items() if name != DETAILS)
     topology = texts.get(TOPOLOGY)
     return SmiFacts(
         topology=None if topology is None else parse_topology(topology, cpu_count),
@@ -67,6 +72,11 @@ def smi_facts(texts: Mapping[str, str], cpu_count: int | None) -> SmiFacts:
         licensed_product=licensed_product(parse_details(texts.get(DETAILS, ""))),
         texts=kept,
     )
+
+
+def kept_text(text: str) -> str:
+    """The text, or as many whole lines of it as are kept: a line cut in two would say something else."""
+    return text if len(text) <= TEXT_LIMIT else text[: text.rfind("\n", 0, TEXT_LIMIT) + 1]
 
 
 def bar1_sizes(details: Details) -> dict[str, float]:

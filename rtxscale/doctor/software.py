@@ -14,7 +14,7 @@ from pathlib import Path
 
 from rtxscale.doctor.facts import SoftwareFacts
 
-CUDA_SUFFIXES = ("-cu13", "-cu12", "-cu11")
+CUDA_MAJORS = ("13", "12", "11")
 TORCH_CUDA = re.compile(r"^cuda[^=]*=\s*(?:'([^']*)'|(None))", re.MULTILINE)
 TORCH_VERSION = re.compile(r"^__version__\s*=\s*'([^']+)'", re.MULTILINE)
 ARCHITECTURES = re.compile(rb"\x00((?:sm|compute)_\d{2,3}[af]?(?: (?:sm|compute)_\d{2,3}[af]?)*)\x00")
@@ -28,12 +28,14 @@ def look_at_software(*, quick: bool) -> SoftwareFacts:
     torch = package_folder("torch")
     version, cuda = torch_version(_read(torch / "version.py")) if torch else (None, None)
     nccl = None if quick else package_folder("nvidia.nccl")
+    # A PyTorch that was changed leaves the packages of its former CUDA behind.
+    majors = sorted(CUDA_MAJORS, key=lambda major: major != (cuda or "").partition(".")[0])
     return SoftwareFacts(
         torch=version,
         torch_cuda=cuda,
         torch_architectures=torch_architectures(torch / PYTHON_LIBRARY) if torch else (),
-        cudnn=_first(f"nvidia-cudnn{suffix}" for suffix in CUDA_SUFFIXES),
-        nccl=_first(f"nvidia-nccl{suffix}" for suffix in CUDA_SUFFIXES),
+        cudnn=_first(f"nvidia-cudnn-cu{major}" for major in majors),
+        nccl=_first(f"nvidia-nccl-cu{major}" for major in majors),
         nccl_cuda=nccl_cuda(nccl / NCCL_LIBRARY) if nccl else None,
         ray=distribution_version("ray"),
         nvidia_ml_py=distribution_version("nvidia-ml-py"),

@@ -92,7 +92,7 @@ def torch_version(facts: Facts) -> Iterator[Hit]:
 def cudnn(facts: Facts) -> Iterator[Hit]:
     """An old cuDNN."""
     if facts.used and is_below(facts.software.cudnn, matrix.CUDNN):
-        blackwell = facts.has_blackwell
+        blackwell = facts.uses_blackwell
         yield Hit(
             severity=Severity.ERROR if blackwell else Severity.WARNING,
             found=f"cuDNN {facts.software.cudnn}",
@@ -105,17 +105,17 @@ def nccl(facts: Facts) -> Iterator[Hit]:
     software = facts.software
     if not facts.used:
         return
-    need = matrix.NCCL_BLACKWELL if facts.has_blackwell else matrix.NCCL
+    need = matrix.NCCL_BLACKWELL if facts.uses_blackwell else matrix.NCCL
     if is_below(software.nccl, need):
         yield Hit(
-            severity=Severity.ERROR if facts.has_blackwell else Severity.WARNING,
+            severity=Severity.ERROR if facts.uses_blackwell else Severity.WARNING,
             found=f"NCCL {software.nccl}",
-            needed=f"NCCL {need.text} or newer{' on Blackwell' if facts.has_blackwell else ''}",
+            needed=f"NCCL {need.text} or newer{' on Blackwell' if facts.uses_blackwell else ''}",
         )
     own, of_torch = read_version(software.nccl_cuda), read_version(software.torch_cuda)
     if own and of_torch and own[0] != of_torch[0]:
         yield _foreign_nccl(facts, "another CUDA major version")
-    elif own and facts.has_blackwell and own < (12, 8):
+    elif own and facts.uses_blackwell and own < (12, 8):
         yield _foreign_nccl(facts, "a CUDA that does not know Blackwell")
 
 
@@ -166,7 +166,7 @@ def ai_enterprise(facts: Facts) -> Iterator[Hit]:
         return
     product = facts.smi.licensed_product
     if product is not None:
-        blackwell = facts.has_blackwell
+        blackwell = facts.uses_blackwell
         yield Hit(
             severity=Severity.WARNING if blackwell else Severity.INFO,
             found=f"licensed product {product}" + (", with a Blackwell GPU" if blackwell else ""),

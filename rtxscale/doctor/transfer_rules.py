@@ -29,7 +29,12 @@ def hung(facts: Facts) -> Iterator[Hit]:
             yield Hit(severity=Severity.ERROR, found=f"copy between GPU {pair.a} and GPU {pair.b}: {pair.problem}")
     for host in facts.transfers.hosts:
         if host.problem:
-            yield Hit(severity=Severity.ERROR, found=f"copies between host and GPU {host.gpu}: {host.problem}")
+            yield Hit(
+                severity=Severity.ERROR,
+                found=f"copies between host and GPU {host.gpu}: {host.problem}",
+                why="A GPU that the host cannot copy to and from trains nothing.",
+                fix="what is said there: another PyTorch, memory that others hold, or `sudo nvidia-smi --gpu-reset`",
+            )
 
 
 def slow_host(facts: Facts) -> Iterator[Hit]:

@@ -123,8 +123,8 @@ def _channels_verdict(requested: int | None, counted: Sequence[Selection], facts
     if requested is None:
         return Verdict.NOT_APPLICABLE
     if not counted:
-        if not facts.channels:
-            return Verdict.NOT_ATTESTED
+        if not facts.channels or (requested in facts.channels and len(facts.channels) > 1):
+            return Verdict.NOT_ATTESTED  # with several communicators nobody knows which one is meant
         return Verdict.HONOURED if requested in facts.channels else Verdict.REFUTED
     used = max(one.channels or 0 for one in counted)
     if used == requested:
@@ -183,8 +183,8 @@ def _evidence(chosen: Sequence[Selection], facts: LogFacts) -> str:
 
 def _without_doubt(one: Attested, facts: LogFacts) -> Attested:
     """With lines missing, what is seen still refutes, but what is not seen proves nothing."""
-    if facts.lossy and one.verdict is Verdict.HONOURED:
-        return _instead(one, Verdict.NOT_ATTESTED, f"{one.evidence}; lines are missing from this log")
+    if (facts.lossy or facts.cut) and one.verdict is Verdict.HONOURED:
+        return _instead(one, Verdict.NOT_ATTESTED, f"{one.evidence}; lines are missing from this log, or cut short")
     return one
 
 

@@ -14,6 +14,7 @@ _REPEATED = re.compile(r"\s*\[repeated \d+x across cluster\].*$")
 _LEVEL = re.compile(r" NCCL (INFO|WARN) ")
 _HEAD = re.compile(r"(?:([\w.\-]+:\d+:\d+) )?\[(-?\d+)\](?: [\w./\-]+:\d+)?$", re.ASCII)
 _HEAD_LENGTH = 300
+_SPEAKER = re.compile(r"(?<![\w.\-])[\w.\-]{1,255}:\d+:\d+ \[-?\d+\]", re.ASCII)
 _LAUNCHER = re.compile(r"^(?:\([^()]*\bpid=[^()]*\) ?|\[\d+,\d+\]<\w+>: ?|\d+: | *\|[^|]*\| *)+")
 _NOISE: tuple[tuple[re.Pattern[str], str], ...] = (
     (_ANSI, ""),
@@ -77,10 +78,14 @@ def plain(raw: str) -> str:
 
 
 def is_lossy(raw: str) -> bool:
-    """Whether the line shows that others are missing: Ray folded repeats, or two lines ran into each other."""
+    """Whether the line shows that others are missing: Ray folded repeats, or lines ran into each other."""
     if "[repeated " in raw and _REPEATED.search(raw):
         return True
-    return len(_LEVEL.findall(raw)) > 1
+    levels = list(_LEVEL.finditer(raw))
+    if len(levels) != 1:
+        return len(levels) > 1
+    # A line cut in its head leaves its speaker in front of the next one's, or its level without a speaker.
+    return parse_line(raw) is None or len(_SPEAKER.findall(raw, 0, levels[0].start())) > 1
 
 
 def condense(text: str) -> list[tuple[str, int]]:

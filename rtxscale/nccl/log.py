@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from rtxscale.nccl.knobs import Version
 from rtxscale.nccl.lines import bare_text, is_lossy, parse_line, whole_lines
@@ -76,7 +76,7 @@ class LogFacts:
     rings_connected: bool = False
     trees_connected: bool = False
     lossy: bool = False
-    """Lines are known to be missing, so what is not seen proves nothing."""
+    """Lines are known to be missing or cut short, so what is not seen proves nothing."""
     cut: bool = False
     """The last line had no newline and was left out."""
     lines: int = 0
@@ -141,15 +141,15 @@ class _Reader:
         if raw not in self._known:
             self.lossy = self.lossy or is_lossy(raw)
             self._known[raw] = self._understand(raw)
-        known = self._known[raw]
-        if known is not None:
+        if (known := self._known[raw]) is not None:
+            self.lines += 1
             action, arguments = known
             action(self, *arguments)
 
     def facts(self, cut: bool) -> LogFacts:
         return LogFacts(
             versions=tuple(sorted(self.versions)),
-            selections=tuple(_counted(selection, count) for selection, count in self.selections.items()),
+            selections=tuple(replace(selection, count=count) for selection, count in self.selections.items()),
             communicators=tuple(_closed(one) for group in self.communicators.values() for one in group),
             channels=tuple(sorted(self.channels)),
             transports=dict(self.transports),
@@ -175,28 +175,25 @@ class _Reader:
             match = pattern.fullmatch(line.message)
             if match:
                 return action, (line.speaker, *match.groups())
+        self.lossy = self.lossy or _BEGUN.match(line.message) is not None
         return _Reader.take_nothing, ()
 
     def take_nothing(self) -> None:
-        self.lines += 1
+        """Only count the line."""
 
-    def take_version(self, *numbers: str) -> None:
-        self.lines += 1
-        major, minor, patch = numbers[-3:]
-        self.versions.add((int(major), int(minor), int(patch)))
+    def take_version(self, *texts: str) -> None:
+        major, minor, patch = map(int, texts[-3:])
+        self.versions.add((major, minor, patch))
 
     def take_warning(self, message: str) -> None:
-        self.lines += 1
         _note(self.warnings, message)
         if _REFUSED.fullmatch(message):
             _note(self.refused, message)
 
     def take_refused(self, _: str, message: str) -> None:
-        self.lines += 1
         _note(self.refused, message)
 
     def take_named(self, _: str, function: str, size: str, algorithm: str, protocol: str, low: str, high: str) -> None:
-        self.lines += 1
         selection = Selection(
             function=snake_case(function),
             size_bytes=int(size),
@@ -208,7 +205,6 @@ class _Reader:
         self.selections[selection] += 1
 
     def take_numbered(self, _: str, function: str | None, size: str, algorithm: str, protocol: str) -> None:
-        self.lines += 1
         selection = Selection(
             function=snake_case(function) if function else None,
             size_bytes=int(size),
@@ -218,7 +214,6 @@ class _Reader:
         self.selections[selection] += 1
 
     def take_symmetric(self, _: str, function: str, size: str, kernel: str, channels: str) -> None:
-        self.lines += 1
         selection = Selection(
             function=snake_case(function),
             size_bytes=int(size),
@@ -230,39 +225,32 @@ class _Reader:
         self.selections[selection] += 1
 
     def take_copy_engine(self, _: str, function: str, size: str) -> None:
-        self.lines += 1
-        selection = Selection(
+        chosen = Selection(
             function=snake_case(function), size_bytes=int(size), algorithm="copy engine", protocol="none"
         )
-        self.selections[selection] += 1
+        self.selections[chosen] += 1
 
     def take_transport(self, _: str, kind: str, detail: str) -> None:
-        self.lines += 1
         self.transports[f"{kind}/{detail}"] += 1
 
     def take_environment(self, _: str, name: str, value: str) -> None:
-        self.lines += 1
         _note(self.environment.setdefault(name, []), value[:-1] if _NUMBER_AND_STOP.fullmatch(value) else value)
 
     def take_config(self, _: str, name: str, value: str) -> None:
-        self.lines += 1
         _note(self.config.setdefault(name, []), value)
 
     def take_connected(self, _: str, what: str) -> None:
-        self.lines += 1
         self.connected.add(what)
 
     def take_init(self, speaker: str, created_by: str | None, address: str, rank: str, ranks: str, state: str) -> None:
-        self.lines += 1
         group = self.communicators.setdefault(speaker, [])
-        same = next((one for one in reversed(group) if one.address == address and not one.complete), None)
+        same = next((one for one in group[::-1] if one.address == address and not one.complete), None)
         if state == "START" or same is None:
             same = _Open(created_by=created_by or "", address=address, rank=int(rank), ranks=int(ranks))
             group.append(same)
         same.complete = state == "COMPLETE"
 
     def take_channels(self, speaker: str, channels: str) -> None:
-        self.lines += 1
         self.channels.add(int(channels))
         unfinished = [one for one in self.communicators.get(speaker, []) if not one.complete]
         if unfinished:
@@ -283,10 +271,6 @@ def _note(seen: list[str], text: str) -> None:
         seen.append(text)
 
 
-def _counted(selection: Selection, count: int) -> Selection:
-    return Selection(**{**vars(selection), "count": count})
-
-
 def _closed(one: _Open) -> Communicator:
     return Communicator(
         created_by=one.created_by, rank=one.rank, ranks=one.ranks, channels=one.channels, complete=one.complete
@@ -302,13 +286,12 @@ _REFUSED_SHAPES = (
     r"|Invalid NCCL_\w+ .*"
     r"|NCCL_\w+ -?\d+ is (?:too low|not valid), leaving it set at .*"
     r"|NCCL_\w+=.* is being ignored .*"
-    r"|(?:min|max)CTAs -?\d+ is larger than .*"
-    r"|\w+ -?\d+ is not a valid value.*"
-    r"|Comm config \w+ reset to .*"
-    r"|Unrecognized (?:element|prefix) token .*"
-    r"|All entries except the first must have a prefix.*"
+    r"|(?:min|max)CTAs -?\d+ is larger than .*|\w+ -?\d+ is not a valid value.*|Comm config \w+ reset to .*"
+    r"|Unrecognized (?:element|prefix) token .*|All entries except the first must have a prefix.*"
 )
 _REFUSED = re.compile(_REFUSED_SHAPES, re.ASCII)
+_BEGUN = re.compile(r"(?:\w+(?: \[[\w ]+\])?: )?\d+ Bytes ->|(?:Channel|CollNet) \d+(?:/\d+)? : \d+ ?\[", re.ASCII)
+"""How a choice or a connection begins: what goes on in no known way is cut short, or of a kind that nobody knows."""
 
 _GRAMMAR: tuple[tuple[re.Pattern[str], Callable[..., None]], ...] = tuple(
     (re.compile(pattern, re.ASCII), action)

@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from itertools import count
 
+from rtxscale.devices.facts import GpuFacts
 from rtxscale.devices.gpus import find_by_user_text, known_labels, nearest_names
 from rtxscale.devices.inventory import Gpu, Inventory, Node
-from rtxscale.devices.table import GpuFacts
 from rtxscale.errors import BadInput
 
 GPUS = re.compile(r"\s*(?:(\d{1,4})\s*(?:x|×|\*)?\s+|(\d{1,4})\s*(?:x|×|\*)\s*)?(\S.*?)\s*", re.IGNORECASE)  # noqa: RUF001 - people paste the sign

@@ -10,8 +10,8 @@ from typing import Any
 
 import polars as pl
 
+from rtxscale.devices.facts import GpuFacts
 from rtxscale.devices.gpus import find_gpu
-from rtxscale.devices.table import GpuFacts
 from rtxscale.report.dossier_facts import (
     DECLARED,
     Answer,

@@ -34,7 +34,6 @@ class InspectedGpu:
     application_clock_mhz: int | None = None
     default_application_clock_mhz: int | None = None
     card_pcie_generation: int | None = None
-    numa_node: int | None = None
     utilisation: float | None = None
     memory_used_mib: float | None = None
     throttle_reasons: tuple[str, ...] = ()
@@ -122,7 +121,6 @@ def _gpu(nvml: Any, device: Device, handles: dict[str, Any], reading: dict[str, 
         application_clock_mhz=ask("nvmlDeviceGetApplicationsClock", CLOCK_SM),
         default_application_clock_mhz=ask("nvmlDeviceGetDefaultApplicationsClock", CLOCK_SM),
         card_pcie_generation=ask("nvmlDeviceGetGpuMaxPcieLinkGeneration"),
-        numa_node=ask("nvmlDeviceGetNumaNodeId"),
         utilisation=reading.get("utilisation"),
         memory_used_mib=reading.get("memory_used_mib"),
         throttle_reasons=tuple(reading.get("throttle_reasons") or ()),

@@ -37,6 +37,8 @@ GARBAGE_OVER_MAX = 1.5
 """Instant readings exceed a board's largest power limit for milliseconds; a driver's garbage is far above it."""
 GARBAGE_W = 5000.0
 """The same bound for a board that does not tell its largest limit."""
+GARBAGE_COUNT = 2**63 - 1
+"""A counter beyond it, such as the all ones of a GPU that is falling off the bus, fits into no table."""
 
 
 class NvmlUnavailableError(Exception):
@@ -61,9 +63,12 @@ class _Watched:
 
     def is_plausible(self, name: str, value: Any) -> bool:
         """Whether it is no garbage; that there was some is recorded once."""
-        if name not in POWER_FIELDS or value <= garbage_bound_w(self.device.power_max_w):
+        is_power = name in POWER_FIELDS
+        bound = garbage_bound_w(self.device.power_max_w) if is_power else GARBAGE_COUNT
+        if isinstance(value, list) or value <= bound:
             return True
-        self.absent.setdefault(name, f"implausible reading of {value:.0f} W dropped")
+        said = f"{value:.0f} W" if is_power else value
+        self.absent.setdefault(name, f"implausible reading of {said} dropped")
         return False
 
     def note(self, name: str, failure: Failure) -> None:
@@ -93,9 +98,10 @@ class NvmlProbe:
         if isinstance(started, Failure):
             raise NvmlUnavailableError(started.reason)
         self._open = True
+        self._watched: list[_Watched] = []
         self.unreachable: tuple[str, ...] = ()
         """GPUs that NVML counts but cannot open, with the reason."""
-        self._watched = self._find()
+        self._watched = self._find(self._count())
         if not self._watched and not self.unreachable:
             self.close()
             raise NvmlUnavailableError(NO_GPU)
@@ -185,8 +191,15 @@ class NvmlProbe:
         pairs = zip(asked.items(), answers, strict=True)
         return {name: partial(reading.value_of, self._nvml, answer) for (name, reading), answer in pairs}
 
-    def _find(self) -> list[_Watched]:
-        count = value_or_none(_call, self._nvml, "nvmlDeviceGetCount") or 0
+    def _count(self) -> int:
+        """How many GPUs there are; that NVML does not tell is no reason to say that there is none."""
+        count = attempt(_call, self._nvml, "nvmlDeviceGetCount")
+        if isinstance(count, Failure):
+            self.close()
+            raise NvmlUnavailableError(f"NVML does not count the GPUs: {count.reason}")
+        return int(count)
+
+    def _find(self, count: int) -> list[_Watched]:
         found: list[tuple[tuple[Any, ...], _Watched]] = []
         for index in range(count):
             handle = attempt(_call, self._nvml, "nvmlDeviceGetHandleByIndex", index)

@@ -84,8 +84,10 @@ def record(probe: Probe, wait: Callable[[], None], *, node: str = "node0", perio
 
 
 def write_trace(samples: pa.Table, path: Path) -> None:
-    """Keep a trace as a Parquet file of the telemetry table."""
-    pq.write_table(samples, path, compression="zstd")
+    """Keep a trace as a Parquet file of the telemetry table; where that fails, what was there before stays."""
+    part = path.with_name(f"{path.name}.part")
+    pq.write_table(samples, part, compression="zstd")  # takes away what it could not finish
+    part.replace(path)
 
 
 def pseudonymous(recorded: Recorded) -> tuple[pa.Table, dict[str, str]]:

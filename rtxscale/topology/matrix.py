@@ -42,30 +42,32 @@ class Refused(NamedTuple):
 
 @dataclass(kw_only=True)
 class Table:
-    """A header with the lines that belong to it: (line number, text)."""
+    """A header with the lines that belong to it: (line number, text). `unended` is a last line without its newline."""
 
     line: int
     names: tuple[str, ...]
     titles: tuple[str, ...]
     rows: list[tuple[int, str]] = field(default_factory=list)
     nic_names: dict[str, str] = field(default_factory=dict)
+    unended: int | None = None
 
 
 def clean_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Numbered lines without ANSI sequences and carriage returns."""
-    for number, line in enumerate(text.split("\n"), 1):
+    """Numbered lines without ANSI sequences, carriage returns, a byte order mark and spaces of web pages."""
+    for number, line in enumerate(text.removeprefix("\ufeff").replace("\u00a0", " ").split("\n"), 1):
         yield number, ANSI.sub("", line).rstrip("\r")
 
 
 def find_tables(text: str) -> list[Table]:
     """Every matrix of the text, in order."""
     tables: list[Table] = []
+    unended = None if text.endswith("\n") else text.count("\n") + 1
     in_rows = False
     for number, line in clean_lines(text):
         header = read_header(line)
         if header is not None:
             names, titles = header
-            tables.append(Table(line=number, names=names, titles=titles))
+            tables.append(Table(line=number, names=names, titles=titles, unended=unended))
             in_rows = True
         elif tables:
             in_rows = in_rows and "Legend" not in line
@@ -133,6 +135,11 @@ def read_row(line: str, names: Sequence[str]) -> Row | Refused:
     if selves != [list(names).index(name)]:
         return Refused("not exactly one X, in the device's own column")
     return row
+
+
+def is_cut(row: Row) -> bool:
+    """Whether a row that the text ends with may have lost a part of its last label: nothing stands behind it."""
+    return row.labels[-1] != SELF and not any(cell.strip() for cell in row.behind)
 
 
 def _name_and_rest(body: str, names: Sequence[str]) -> tuple[str | None, str]:

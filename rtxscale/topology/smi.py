@@ -15,7 +15,7 @@ from re import compile as pattern
 from rtxscale.errors import Problem
 from rtxscale.topology.affinity import Doubt, Placement, place
 from rtxscale.topology.links import Link, read_link
-from rtxscale.topology.matrix import PEER_LABELS, SELF, Refused, Row, Table, clean_lines, find_tables, read_row
+from rtxscale.topology.matrix import PEER_LABELS, SELF, Refused, Row, Table, clean_lines, find_tables, is_cut, read_row
 
 TOPOLOGY_COMMAND = "nvidia-smi topo -m"
 PEER_COMMAND = "nvidia-smi topo -p2p"
@@ -182,6 +182,8 @@ def _read_rows(table: Table, source: str) -> _Rows:
     expected = f"a row with {len(table.names)} labels, for {table.names[0]} to {last}"
     for number, line in table.rows:
         row = read_row(line, table.names)
+        if isinstance(row, Row) and number == table.unended and is_cut(row):
+            row = Refused("the end of the text in its last label, or right behind")
         if isinstance(row, Refused):
             problems.append(Problem(file=source, line=number, path="", found=row.reason, expected=expected))
         elif row.name in rows:

@@ -9,7 +9,7 @@ from rtxscale.models.shapes import SIZES
 
 
 def mfu(**columns):
-    rows = visits(made_cell(2, 64, precision=columns.pop("precision", "bf16")), 1000.0, 1010.0, **columns)
+    rows = visits(made_cell(2, 64), 1000.0, 1010.0, **columns)
     conclusions = conclude_tables(trials_frame(rows), collectives_frame(), axes={"gpus": [2]})
     assert_sound(conclusions)
     (row,) = conclusions.mfu.to_dicts()
@@ -34,13 +34,24 @@ def test_throughput_times_flops_over_the_peak_of_all_cards():
         ),
         ({"flops_per_work": 1e12, "device_names": ["Other GPU"]}, "no documented peak of Other GPU"),
         ({"flops_per_work": 1e12, "device_names": None}, "no documented peak of the card, which is not named"),
-        ({"flops_per_work": 1e12, "precision": "fp32"}, "the precision is fp32"),
+        ({"flops_per_work": 1e12, "precision": None}, "no documented peak of NVIDIA H200 in an unknown precision"),
+        (
+            {"flops_per_work": 1e12, "precision": "fp8", "device_names": ["NVIDIA A100-SXM4-80GB"]},
+            "no documented peak of NVIDIA A100-SXM4-80GB in fp8",
+        ),
     ],
 )
 def test_what_is_not_known_gives_none_and_says_why(columns, note):
     row = mfu(**columns)
     assert row["mfu"] is None
     assert note in row["note"]
+
+
+@pytest.mark.parametrize(("precision", "peak"), [("fp32", 66.9), ("tf32", 494.7), ("fp16", 989.4), ("fp8", 1978.9)])
+def test_every_precision_is_held_against_its_own_peak(precision, peak):
+    row = mfu(flops_per_work=1e11, precision=precision)
+    assert row["peak_tflops"] == peak
+    assert row["mfu"] == pytest.approx(100.4988 / (2 * peak), rel=1e-5)
 
 
 def test_roof_utilisation_is_held_against_what_the_session_measured():

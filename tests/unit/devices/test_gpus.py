@@ -137,11 +137,21 @@ def test_the_playbooks_targets_and_ranges():
     assert target == {"RTX 5090", "RTX PRO 5000 48 GB", "RTX PRO 5000 72 GB", "RTX 6000 Ada"}
     assert find_by_user_text("RTX 5090").efficiency_range == (0.91, 0.97)
     assert find_by_user_text("RTX 5080").efficiency_range is None
-    assert find_by_user_text("RTX 6000 Ada").bf16_tflops is None
+    assert find_by_user_text("RTX 6000 Ada").peaks is None
     assert not any(row.nvlink for row in GPUS if row.label.startswith("RTX"))
 
 
-VALUES = ("bandwidth_gb_s", "tgp_w", "link", "bf16_tflops", "efficiency_range", "p2p_stock", "psu_w", "memory_gib")
+VALUES = (
+    "bandwidth_gb_s",
+    "tgp_w",
+    "link",
+    "peaks",
+    "efficiency_range",
+    "p2p_stock",
+    "psu_w",
+    "memory_gib",
+    "mig_instances",
+)
 
 
 @pytest.mark.parametrize("row", GPUS, ids=lambda row: row.label)
@@ -158,12 +168,65 @@ def test_sources_of_values_that_are_not_the_rows():
     assert "GNS" in row.source_of("p2p_stock")
     assert row.source_of("tgp_w") == row.source
     assert "medium confidence" in find_by_user_text("RTX PRO 5000 72 GB").source_of("bandwidth_gb_s")
-    assert "medium confidence" in find_by_user_text("RTX 5080").source_of("bf16_tflops")
+    assert "appendix" in find_by_user_text("RTX 5080").source_of("peaks")
+
+
+def test_a_peak_belongs_to_one_precision_and_half_the_bytes_double_it():
+    for row in GPUS:
+        if row.peaks is None:
+            assert row.peak_tflops("bf16") is None
+            continue
+        assert (
+            row.peak_tflops("fp16") == row.peak_tflops("bf16") == pytest.approx(2 * row.peak_tflops("tf32"), rel=2e-3)
+        )
+        assert row.peak_tflops("fp32") <= row.peak_tflops("tf32")
+        assert (row.peak_tflops("fp8") is None) == (row.architecture == "Ampere")
+        if row.peaks.fp8:
+            assert row.peaks.fp8 == pytest.approx(2 * row.peaks.bf16, rel=2e-3)
+        assert row.peak_tflops("fp4") is None
 
 
 def test_names_are_shared_only_by_memory_variants():
     names = [(name, row.memory_gib) for row in GPUS for name in (row.name, *row.other_names)]
     assert len(set(names)) == len(names)
+
+
+# The playbook's table of hardware in scope, as it stands there: GiB, memory, GB/s, W, link, dense bf16 TFLOPS, range.
+PLAYBOOK = {
+    "RTX 5090": (32, "GDDR7, 512-bit, no ECC", 1792, 575, "PCIe 5 x16", 209.5, (0.91, 0.97)),
+    "RTX 5080": (16, "GDDR7, 256-bit", 960, 360, "PCIe 5 x16", 112.6, None),
+    "RTX PRO 5000 48 GB": (48, "GDDR7, ECC", 1344, 300, "PCIe 5 x16", None, None),
+    "RTX PRO 5000 72 GB": (72, "GDDR7, ECC", 1344, 300, "PCIe 5 x16", None, None),
+    "RTX 6000 Ada": (48, "GDDR6, 384-bit, ECC", 960, 300, "PCIe 4 x16", None, (0.94, 0.95)),
+    "RTX 5000 Ada": (32, "GDDR6, ECC", 576, 250, "PCIe 4 x16", None, None),
+    "RTX 4090": (24, "GDDR6X", 1008, 450, "PCIe 4 x16", 165.2, (0.62, 0.75)),
+}
+
+
+def test_the_table_says_what_the_playbook_says_and_no_more():
+    assert {
+        row.label: (
+            row.memory_gib,
+            row.memory,
+            row.bandwidth_gb_s,
+            row.tgp_w,
+            row.link,
+            row.peak_tflops("bf16"),
+            row.efficiency_range,
+        )
+        for row in GPUS
+        if row.label.startswith("RTX")
+    } == PLAYBOOK
+
+
+def test_mig_is_known_of_cards_that_have_it():
+    known = {row.label: row.mig_instances for row in GPUS if row.mig_instances is not None}
+    assert {label: known[label] for label in ("RTX PRO 5000 48 GB", "RTX PRO 5000 72 GB", "H200")} == {
+        "RTX PRO 5000 48 GB": 2,
+        "RTX PRO 5000 72 GB": 2,
+        "H200": 7,
+    }
+    assert "RTX 5090" not in known
 
 
 def test_power_supplies_of_the_vendor():

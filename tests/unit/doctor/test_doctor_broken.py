@@ -24,6 +24,11 @@ int nvmlShutdown(void) { return 0; }
 int nvmlDeviceGetCount_v2(unsigned *count) { *count = 2; return 0; }
 int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **handle) { *handle = (void *)1; return index ? 15 : 0; }
 """
+UNCOUNTED = """
+int nvmlInitWithFlags(unsigned flags) { return 0; }
+int nvmlShutdown(void) { return 0; }
+int nvmlDeviceGetCount_v2(unsigned *count) { return 999; }
+"""
 LIBRARIES = {
     "no library": None,
     "an empty file": b"",
@@ -32,6 +37,7 @@ LIBRARIES = {
     "module and library of different versions": FAILING.format(code=18),
     "an unknown error": FAILING.format(code=999),
     "an error that nobody has heard of": FAILING.format(code=12345),
+    "one that does not count": UNCOUNTED,
     "half of the functions, one GPU lost": HALF,
 }
 

@@ -11,6 +11,7 @@ from rtxscale.doctor import software
 from rtxscale.doctor.collect import collect, completed
 from rtxscale.doctor.examine import examine
 from rtxscale.doctor.facts import PciGpu, SmiFacts
+from rtxscale.doctor.gpus import numa_node
 from rtxscale.doctor.host import acs_redirects, free_mib, look_at_host, look_at_settings
 from rtxscale.doctor.software import look_at_software, nccl_cuda, torch_architectures
 from rtxscale.topology.smi import parse_topology
@@ -65,6 +66,8 @@ WORKSTATION = {
 def test_a_workstation(tmp_path):
     host = look_at_host({}, write(tmp_path, WORKSTATION))
     assert host.pci_gpus == (PciGpu(bus_id="0000:01:00.0", device_id=0x2B85),)
+    (tmp_path / "sys/bus/pci/devices/0000:01:00.0/driver").symlink_to("../../../../bus/pci/drivers/nouveau")
+    assert [card.module for card in look_at_host({}, tmp_path).pci_gpus] == ["nouveau"]
     assert host.pci_gpus[0].architecture == "Blackwell"
     assert (host.numa_nodes, host.numa_balancing, host.governors) == (2, True, ("powersave", "performance"))
     assert (host.container, host.virtual_machine, host.iommu_groups) == ("docker", True, 2)
@@ -161,6 +164,34 @@ def test_a_card_that_the_driver_of_the_guide_does_not_know(tmp_path):
     found = {one.rule: one for one in examine(facts).errors}
     assert {"driver_version", "kernel_module"} <= set(found)
     assert "driver 535.183.01 with a Blackwell GPU" in found["driver_version"].found
+
+
+@pytest.mark.parametrize(
+    ("bus_id", "text", "node"),
+    [
+        ("00000000:C1:00.0", "1\n", 1),
+        ("0000000F:01:00.0", "0", 0),
+        ("00000000:C1:00.0", "-1\n", None),  # the kernel does not know
+        ("00000000:C1:00.0", None, None),
+        ("", "0", None),
+    ],
+)
+def test_the_numa_node_of_a_gpu_is_the_kernels(tmp_path, bus_id, text, node):
+    name = bus_id.lower().replace("0000000", "000", 1) if bus_id.startswith("0000000F") else bus_id.lower()[4:]
+    write(tmp_path, {} if text is None else {f"sys/bus/pci/devices/{name}/numa_node": text})
+    assert numa_node(tmp_path, bus_id) == node
+    nvml = FakeNvml([FakeGpu("GPU-a", bus=bus_id)])
+    (seen,) = collect(tmp_path, quick=True, environment={}, nvml=nvml, root=tmp_path).gpus
+    assert seen.numa_node == node
+
+
+def test_packages_of_a_former_cuda_are_not_those_in_use(monkeypatch, tmp_path):
+    write(tmp_path, {"version.py": "__version__ = '2.7.0+cu128'\ncuda: Optional[str] = '12.8'\n"})
+    installed = {"nvidia-nccl-cu13": "2.28.9", "nvidia-nccl-cu12": "2.26.2", "nvidia-cudnn-cu13": "9.15.0"}
+    monkeypatch.setattr(software, "package_folder", {"torch": tmp_path}.get)
+    monkeypatch.setattr(software, "distribution_version", installed.get)
+    found = look_at_software(quick=True)
+    assert (found.nccl, found.cudnn) == ("2.26.2", "9.15.0")
 
 
 @pytest.mark.parametrize(

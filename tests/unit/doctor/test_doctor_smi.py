@@ -62,6 +62,13 @@ def test_texts_are_read_and_kept(nvidia_smi, tmp_path):
     assert "1234567890123" not in "".join(kept.values())
 
 
+def test_a_text_too_long_to_keep_loses_whole_lines(monkeypatch):
+    monkeypatch.setattr(smi, "TEXT_LIMIT", 12)
+    assert smi.kept_text("GPU0\tNV18\n") == "GPU0\tNV18\n"
+    assert smi.kept_text("GPU0\tNV18\nGPU1\tNV18\n") == "GPU0\tNV18\n"
+    assert smi.kept_text("a line without an end") == ""
+
+
 def test_a_quick_look_leaves_the_long_form_out(nvidia_smi):
     nvidia_smi('if [ "$*" = "-q" ]; then exit 99; fi; echo "$*"')
     found, bar1 = ask_smi(gpus=2, quick=True, cpu_count=None)
@@ -83,6 +90,7 @@ def test_one_that_hangs_is_given_up(nvidia_smi, monkeypatch):
     found, _ = ask_smi(gpus=2, quick=True, cpu_count=None)
     assert found.topology is None
     assert found.texts == ()
+    assert found.problem == "topo -m, topo -p2p r, topo -p2p w: no end after 0 s and given up"
 
 
 def test_without_nvidia_smi(monkeypatch, tmp_path):

@@ -187,6 +187,12 @@ def test_before_2_24_the_communicators_channels_stand_in():
     assert "not logged" in found.evidence
 
 
+def test_with_several_communicators_nobody_knows_whose_channels_count():
+    facts = LogFacts(channels=(2, 24))
+    assert one("nccl.channels", Knobs(channels=24), facts).verdict is NOT_ATTESTED
+    assert one("nccl.channels", Knobs(channels=8), facts).verdict is REFUTED
+
+
 def test_refused_settings_are_in_the_evidence():
     facts = LogFacts(selections=(chose(channels=4),), refused=("minCTAs 9 is larger than maxCTAs 4, set both to 4",))
     found = one("nccl.channels", Knobs(channels=9), facts)
@@ -204,3 +210,44 @@ def test_a_lossy_log_can_refute_but_not_honour():
         "nccl.protocol": REFUTED,
         "nccl.p2p": NOT_ATTESTED,
     }
+
+
+def test_a_log_cut_short_can_refute_but_not_honour():
+    text = (GOLDEN / "h200x2_shm_ring_ctas8_nccl2.28.9.log").read_text()
+    right, wrong = Knobs(algorithm="ring", channels=8, p2p="disabled"), Knobs(algorithm="tree", channels=4)
+    assert verdicts(right, parse_log(text[:-1])) == {
+        "nccl.algorithm": NOT_ATTESTED,
+        "nccl.channels": NOT_ATTESTED,
+        "nccl.protocol": NOT_APPLICABLE,
+        "nccl.p2p": NOT_ATTESTED,
+    }
+    assert verdicts(wrong, parse_log(text[:-1]))["nccl.algorithm"] is REFUTED
+
+
+HOSTS = "node-a.lab.example:1:2 [0] NCCL INFO ", "node-b.lab.example:3:4 [1] NCCL INFO "
+SAID = (
+    "Channel 00 : 0[0] -> 1[1] via SHM/direct/direct",
+    "Channel 00/0 : 1[1] -> 2[2] via P2P/CUMEM/read",
+    "AllReduce: 67108864 Bytes -> Algo RING proto SIMPLE channel{Lo..Hi}={0..7}",
+    "AllReduce: 67108864 Bytes -> Algo TREE proto LL channel{Lo..Hi}={0..8}",
+)
+WHOLE = [HOSTS[place % 2] + message for place, message in enumerate(SAID)]
+FALSE = [Knobs(algorithm=name, protocol=kind, p2p="disabled") for name, kind in (("ring", "simple"), ("tree", "ll"))]
+
+
+@pytest.mark.parametrize("cut", range(len(SAID)))
+def test_a_refuted_request_is_not_honoured_by_a_message_cut_anywhere_behind_its_begin(cut):
+    begin = len(HOSTS[cut % 2]) + SAID[cut].index("[" if "Channel" in SAID[cut] else " Algo") + 1
+    for end in range(begin, len(WHOLE[cut])):
+        short = [*WHOLE[:cut], WHOLE[cut][:end], *WHOLE[cut + 1 :]]
+        for asked in FALSE:
+            assert HONOURED not in verdicts(asked, parse_log("\n".join(short) + "\n")).values()
+
+
+@pytest.mark.parametrize("first", range(len(SAID) - 1))
+def test_a_refuted_request_is_not_honoured_by_ranks_writing_into_each_other(first):
+    one_line, next_line = WHOLE[first], WHOLE[first + 1]
+    for end in range(len(one_line)):
+        glued = [*WHOLE[:first], one_line[:end] + next_line, one_line[end:], *WHOLE[first + 2 :]]
+        for asked in FALSE:
+            assert HONOURED not in verdicts(asked, parse_log("\n".join(glued) + "\n")).values()

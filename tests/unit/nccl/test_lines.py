@@ -61,7 +61,10 @@ def test_a_last_line_without_newline_is_left_out():
 def test_folded_and_glued_lines_are_lossy():
     assert is_lossy("(W pid=3) a:1:2 [0] NCCL INFO x\x1b[32m [repeated 6x across cluster]\x1b[0m")
     assert is_lossy("a:1:2 [0] NCCL INFO xa:3:4 [1] NCCL INFO y")
+    assert is_lossy("a.lab.example:1:2 [0] NCa:3:4 [1] NCCL INFO y")
+    assert is_lossy("0] NCCL INFO x")
     assert not is_lossy("a:1:2 [0] NCCL INFO x")
+    assert not is_lossy("[1,0]<stdout>:[0] a.lab.example:1:2 [0] NCCL INFO x")
 
 
 def test_condense_counts_what_differs_only_in_noise():

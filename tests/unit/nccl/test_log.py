@@ -135,6 +135,39 @@ def test_a_line_cut_short_says_nothing(cut):
     assert facts.lines == 1
 
 
+@pytest.mark.parametrize(
+    "message",
+    [
+        "AllReduce: 67108864 Bytes -> Algo RING proto SIM",
+        "67108864 Bytes -> Algo 1 proto 2 time",
+        "AllReduce [Symmetric]: 1048576 Bytes -> Kernel",
+        "Channel 00/0 : 0[0] -> 1[1] via",
+        "Channel 00 : 0[6000] -> 1[",
+        "Channel 00/0 : 0[0] -> 1[1] via TELEPATHY/direct",
+    ],
+)
+def test_a_choice_or_connection_that_is_not_understood_makes_the_log_lossy(message):
+    assert said(message).lossy
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "Channel 00/02 :    0   1",
+        "Channel 00/64 : 0",
+        "Broadcast: opCount a sendbuff 0x7f0000000200 recvbuff 0x7f0000000200 count 24 datatype 0 op 0 root 0",
+        "Trees [0] 1/-1/-1->0->-1 [1] 1/-1/-1->0->-1",
+    ],
+)
+def test_whole_lines_of_other_kinds_make_no_log_lossy(message):
+    assert not said(message).lossy
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in GOLDEN.glob("*.log")))
+def test_only_rays_folded_logs_are_lossy(name):
+    assert golden(name).lossy == ("[repeated " in (GOLDEN / name).read_text())
+
+
 def test_the_last_line_without_its_newline_is_not_read():
     facts = parse_log(HEAD + "NCCL_MAX_NCHANNELS set by environment to 1")
     assert facts.environment == {}

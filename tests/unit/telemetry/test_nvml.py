@@ -9,7 +9,18 @@ from rtxscale.telemetry.nvml import POWER_INSTANT, POWER_USAGE, NvmlProbe, NvmlU
 from rtxscale.telemetry.nvml_errors import ERRORS, Outcome, explain
 from rtxscale.telemetry.nvml_readers import EVENT_REASONS, FAST_READERS, SLOW_READERS
 
-from .fake_nvml import DRIVER_NOT_LOADED, FUNCTION_NOT_FOUND, NOT_SUPPORTED, Failing, FakeGpu, FakeNvml
+from .fake_nvml import DRIVER_NOT_LOADED, FUNCTION_NOT_FOUND, NOT_SUPPORTED, Failing, FakeGpu, FakeNvml, NVMLError
+
+
+class Uncounted(FakeNvml):
+    """Starts, and then does not say how many GPUs there are."""
+
+    def __init__(self, code):
+        super().__init__([FakeGpu("GPU-a")])
+        self.code = code
+
+    def nvmlDeviceGetCount(self):  # noqa: N802  NVML's own name
+        raise NVMLError(self.code)
 
 
 def read(probe):
@@ -312,6 +323,15 @@ def test_an_older_binding_without_newer_functions_still_gives_the_rest():
     assert probe.devices()[0].power_default_w is None
 
 
+def test_a_counter_of_all_ones_is_dropped_and_the_rows_go_on():
+    gpu = FakeGpu("GPU-a", nvmlDeviceGetTotalEccErrors=2**64 - 1)
+    probe = NvmlProbe(FakeNvml([gpu]))
+    (row,) = probe.read_slow()
+    assert row.keys().isdisjoint({"ecc_corrected", "ecc_uncorrected"})
+    assert row["pcie_replays"] == 2
+    assert "implausible reading of 18446744073709551615 dropped" in dict(probe.devices()[0].absent)["ecc_corrected"]
+
+
 def test_the_unknown_performance_state_is_absent():
     gpu = FakeGpu("GPU-a", nvmlDeviceGetPerformanceState=32)
     assert "performance_state" not in read(NvmlProbe(FakeNvml([gpu])))["GPU-a"]
@@ -324,11 +344,14 @@ def test_the_unknown_performance_state_is_absent():
         (FakeNvml(init_error=18), "reboot"),
         (FakeNvml([]), "no NVIDIA GPU"),
         (object(), "lacks the function"),
+        (Uncounted(4), "does not count the GPUs: no permission"),
+        (Uncounted(999), "does not count the GPUs: unknown NVML error"),
     ],
 )
 def test_unusable_nvml_says_why(nvml, reason):
     with pytest.raises(NvmlUnavailableError, match=reason):
         NvmlProbe(nvml)
+    assert getattr(nvml, "open", 0) == 0
 
 
 def test_close_shuts_down_once():

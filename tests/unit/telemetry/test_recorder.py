@@ -1,5 +1,6 @@
 """A recorded trace: everything that the probe gave, totals that fit, and the same rows when it is played back."""
 
+import errno
 import sys
 import time
 
@@ -118,6 +119,47 @@ def test_with_pseudonyms_no_uuid_is_written_or_said(tmp_path, monkeypatch):
 def test_a_program_that_fails_is_said_and_what_was_recorded_is_kept(tmp_path):
     assert invoke(tmp_path / "trace.parquet", "--", sys.executable, "-c", "raise SystemExit(3)").exit_code == 1
     assert (tmp_path / "trace.parquet").exists()
+
+
+def test_a_program_that_does_not_end_is_ended(tmp_path, monkeypatch):
+    monkeypatch.setattr("rtxscale.cli.record.GONE_S", 0.2)
+    deaf = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(60)"
+    done = invoke(tmp_path / "trace.parquet", "--seconds", "1", "--", sys.executable, "-c", deaf)
+    assert done.exit_code == 0, done.output
+    assert (tmp_path / "trace.parquet").exists()
+
+
+def test_what_was_recorded_before_ctrl_c_is_kept(tmp_path):
+    trace = tmp_path / "trace.parquet"
+    interrupting = "import os, signal, time; time.sleep(0.3); os.kill(os.getppid(), signal.SIGINT); time.sleep(60)"
+    done = invoke(trace, "--period", "0.02", "--", sys.executable, "-c", interrupting)
+    assert done.exit_code == 130, done.output
+    assert list(ReplayProbe.from_parquet(trace).read_fast())
+
+
+def test_a_trace_that_cannot_be_written_leaves_what_was_there(recorded, tmp_path, monkeypatch):
+    trace = tmp_path / "trace.parquet"
+    trace.write_bytes(b"before")
+
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("rtxscale.telemetry.recorder.pq.write_table", full)
+    done = invoke(trace, "--seconds", "1")
+    assert (done.exit_code, "No space left" in done.output) == (1, True)
+    assert trace.read_bytes() == b"before"
+
+
+@pytest.mark.parametrize("words", [("--period", "inf"), ("--period", "nan"), ("--seconds", "inf"), ("--seconds", "0")])
+def test_times_that_no_clock_can_wait_for_are_refused(tmp_path, words):
+    assert invoke(tmp_path / "trace.parquet", *words).exit_code == 2
+
+
+def test_nothing_but_a_file_is_written_over(tmp_path):
+    (tmp_path / "link").symlink_to("elsewhere")
+    for place in (tmp_path, tmp_path / "link", "/dev/null"):
+        done = invoke(place, "--seconds", "60")
+        assert (done.exit_code, "expected a regular file" in done.output) == (2, True)
 
 
 def test_what_cannot_be_is_said_at_once(tmp_path):

@@ -27,11 +27,22 @@ def test_tabs_and_spaces_say_the_same():
         lambda text: "$ nvidia-smi topo -m\n" + text + "\nLegend:\n\n  X    = Self\n",
         lambda text: "\n".join("    " + line for line in text.split("\n")),
         lambda text: text.replace("\n", "\n\n"),
+        lambda text: "\ufeff" + text,
+        lambda text: text.replace(" ", "\u00a0"),
+        lambda text: text.removesuffix("\n"),
     ],
 )
 def test_what_stands_around_the_cells_does_not_matter(change):
     read, plain = parse_topology(change(HEADER + ROW0 + ROW1)), parse_topology(HEADER + ROW0 + ROW1)
     assert (read.status, read.links, read.placements) == (Status.READ, plain.links, plain.placements)
+
+
+@pytest.mark.parametrize("end", range(1, len("NV18") + 1))
+def test_a_label_that_the_text_ends_in_is_no_link(end):
+    cut = HEADER + "GPU0\t X \t" + "NV18"[:end]
+    read = parse_topology(cut)
+    assert (read.status, dict(read.links), len(read.problems)) == (Status.UNAVAILABLE, {}, 1)
+    assert bool(parse_topology(f"{cut}\n").links) == (end > len("NV"))
 
 
 @pytest.mark.parametrize(
