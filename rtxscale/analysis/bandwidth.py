@@ -5,6 +5,8 @@ Only counted trials; a result that was checked and is wrong does not count. Call
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import polars as pl
 
 from rtxscale.analysis.frames import empty, moments, over_visits, series, shaped
@@ -13,6 +15,8 @@ from rtxscale.stats.intervals import geometric_mean_interval
 
 POINT = ["cell_id", "operation", "size_bytes"]
 SPEEDS = ("time_p50_s", "algbw_gb_s", "busbw_gb_s")
+MOST = 1e9
+"""Seconds (thirty years) and GB/s that no collective takes or reaches."""
 
 
 def bandwidth_table(collectives: pl.DataFrame, settled: pl.DataFrame, cells: pl.DataFrame) -> pl.DataFrame:
@@ -46,14 +50,44 @@ def _log(name: str) -> pl.Expr:
 
 
 def right_rows(collectives: pl.DataFrame, settled: pl.DataFrame) -> pl.DataFrame:
-    """Rows of these trials' counted attempts, finite and not known to be wrong, with their cell and visit."""
-    finite = pl.all_horizontal(pl.col(name).is_null() | pl.col(name).is_finite() for name in SPEEDS)
+    """Rows of these trials' counted attempts, possible and not known to be wrong, with their cell and visit."""
     return (
         of_trials(collectives, settled)
-        .filter(finite & pl.col("data_ok").fill_null(value=True))
+        .filter(is_possible() & pl.col("data_ok").fill_null(value=True))
         .unique(["trial_id", "operation", "size_bytes", "dtype"], keep="last")
         .sort("trial_id", "operation", "size_bytes")
     )
+
+
+def bandwidth_remarks(collectives: pl.DataFrame, settled: pl.DataFrame) -> Iterator[str]:
+    """Which collectives do not count: those that returned wrong data, and those whose numbers cannot be."""
+    own = of_trials(collectives, settled)
+    wrong, broken = own.filter(~pl.col("data_ok")), own.filter(~is_possible())
+    if wrong.height:
+        yield (
+            f"{_many(wrong)} returned wrong data and {_is(wrong)} not counted, first in trial {wrong['trial_id'][0]}: "
+            "trust no number of this machine until that is explained."
+        )
+    if broken.height:
+        yield (
+            f"{_many(broken)} lacked a name or a size, or had a time or bandwidth that is negative, not finite or "
+            f"impossible, and {_is(broken)} not counted, first in trial {broken['trial_id'][0]}."
+        )
+
+
+def _many(rows: pl.DataFrame) -> str:
+    return f"{rows.height} collective{'s' * (rows.height != 1)}"
+
+
+def _is(rows: pl.DataFrame) -> str:
+    return "is" if rows.height == 1 else "are"
+
+
+def is_possible() -> pl.Expr:
+    """Whether a collective has a name and a size, and its times and bandwidths, if any, are such as there can be."""
+    told = [pl.col(name).is_null() | pl.col(name).is_between(0, MOST) for name in ("time_mean_s", *SPEEDS)]
+    named = pl.col("operation").is_not_null() & (pl.col("size_bytes") > 0).fill_null(value=False)
+    return pl.all_horizontal(*told, named)
 
 
 def of_trials(collectives: pl.DataFrame, settled: pl.DataFrame) -> pl.DataFrame:

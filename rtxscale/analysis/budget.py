@@ -45,6 +45,8 @@ LOSSES = (SMALLER, COMPUTE, STRAGGLERS, SYNCHRONISATION, INPUT)
 PARTS = (IDEAL, *LOSSES, MEASURED)
 """In the order of a waterfall: from the ideal step through what is lost to the measured one."""
 
+LONGEST_S = 1e9
+"""Thirty years: a step that is longer is no step."""
 REMARKED = 4
 """Cells of the largest GPU count that are spoken of."""
 RESIDENT = "not applicable: data is resident"
@@ -198,7 +200,7 @@ def _without_input(frame: pl.DataFrame, settings: Mapping[str, Settings]) -> pl.
 
 def _moments(trials: pl.DataFrame, column: str, prefix: str) -> pl.DataFrame:
     """Moments over visits of one quantity; which trials and GPUs enter a visit's mean is decided as for throughput."""
-    finite = pl.when(pl.col(column).is_finite()).then(pl.col(column))
+    finite = pl.when(pl.col(column).abs() < LONGEST_S).then(pl.col(column))
     value = pl.col("throughput_per_s")
     visits = replicates(trials.with_columns(throughput_per_s=finite)).visits
     return visits.group_by("cell_id", maintain_order=True).agg(

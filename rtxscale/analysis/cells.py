@@ -11,10 +11,13 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from rtxscale.analysis.conclusions import is_import
 from rtxscale.analysis.frames import moments, over_visits, series, shaped
 from rtxscale.analysis.settings import (
     BATCH_AXES,
+    DEFAULTS,
     SIZE_AXES,
+    UNTOLD,
     Settings,
     held_count,
     in_words,
@@ -23,6 +26,9 @@ from rtxscale.analysis.settings import (
 )
 from rtxscale.analysis.tables import CELLS
 from rtxscale.stats.intervals import geometric_mean_interval
+
+LARGEST = 1e100
+"""Means and squares of numbers up to this are finite."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +44,7 @@ class CellTable:
     """All cells with counted trials.
 
     `frame` has the columns of `CELLS` and the axes, and beside them study, work per step, device, the keys
-    `communication` and `rest`, the words `series` and the moments `log_mean`, `log_var`, `visits`.
+    `communication` and `rest`, the words `series` and `defaults` and the moments `log_mean`, `log_var`, `visits`.
     """
 
     frame: pl.DataFrame
@@ -52,9 +58,12 @@ class CellTable:
 
 
 def replicates(counted: pl.DataFrame) -> Replicates:
-    """Means per session and per visit, and their logarithms, of the trials that have a throughput."""
+    """Means per session and per visit, and their logarithms, of the trials that have a throughput.
+
+    Or another quantity in its place: numbers too large for means to be finite are left out.
+    """
     throughput = pl.col("throughput_per_s")
-    rows = counted.filter(throughput.is_not_null()).sort("trial_id")
+    rows = counted.filter(throughput.abs() <= LARGEST).sort("trial_id")
     sessions = rows.group_by("cell_id", "visit", "session_id", maintain_order=True).agg(throughput.mean())
     slots = rows.group_by("cell_id", "visit", "slot", maintain_order=True).agg(throughput.mean())
     visits = slots.filter(_in_every_visit()).group_by("cell_id", "visit", maintain_order=True).agg(throughput.mean())
@@ -102,7 +111,10 @@ def cell_table(counted: pl.DataFrame, measured: Replicates, declared_axes: Itera
     frame = facts.join(_moments(measured), on="cell_id", how="left", maintain_order="left")
     frame = frame.with_columns(_declared(settings, frame, name) for name in ("batch_per_gpu", "global_batch"))
     frame = frame.with_columns(_setting_columns(settings, frame["cell_id"].to_list(), axes))
-    frame = _with_labels(frame, settings, axes, held).sort("gpus", "label", "cell_id")
+    told = [axis for axis in axes if is_communication(axis)]
+    untold = is_import(counted) and not told
+    frame = _with_labels(frame, settings, axes, (held, UNTOLD if untold else DEFAULTS))
+    frame = frame.with_columns(_defaults(told if is_import(counted) else None)).sort("gpus", "label", "cell_id")
     return CellTable(frame=frame, settings=settings, axes=axes)
 
 
@@ -172,15 +184,33 @@ def _setting_columns(settings: dict[str, Settings], cells: list[str], axes: tupl
     ]
 
 
-def _with_labels(frame: pl.DataFrame, settings: dict[str, Settings], axes: tuple[str, ...], held: str) -> pl.DataFrame:
-    """Add `label` (the whole cell) and `series` (without GPU count and batch, with the `held` count) in words."""
+def _defaults(told: list[str] | None) -> pl.Expr:
+    """Column `defaults`: what a cell without settings of the communication is known to have had, in words.
+
+    `told` are the settings that an import speaks of, None where the trials are ours.
+    """
+    if told is not None:
+        named = " and ".join([", ".join(told[:-1]), told[-1]] if len(told) > 1 else told)
+        return pl.lit(f"{named} on auto" if told else UNTOLD).alias("defaults")
+    on_cpu = (pl.col("device") == "cpu").fill_null(value=False)
+    return pl.when(on_cpu).then(pl.lit(DEFAULTS)).otherwise(pl.lit("NCCL's and DDP's defaults")).alias("defaults")
+
+
+def _with_labels(
+    frame: pl.DataFrame, settings: dict[str, Settings], axes: tuple[str, ...], words: tuple[str, str]
+) -> pl.DataFrame:
+    """Add `label` (the whole cell) and `series` (without GPU count and batch) in words.
+
+    `words` are the layout's held count, which the series keeps, and what a cell without settings is called.
+    """
+    held, plain = words
     kept = [axis for axis in axes if axis not in SIZE_AXES]
     batches = [axis for axis in axes if axis in BATCH_AXES]
     ordered = [axis for axis in kept if not is_communication(axis)] + [axis for axis in kept if is_communication(axis)]
     known = [settings[cell_id] for cell_id in frame["cell_id"]]
     layouts = _layout_words(known, axes, held)
     series_words = [
-        ", ".join([*words, *item.words(ordered)]) or "defaults" for words, item in zip(layouts, known, strict=True)
+        ", ".join([*words, *item.words(ordered)]) or plain for words, item in zip(layouts, known, strict=True)
     ]
     labels = [
         ", ".join(
@@ -188,7 +218,7 @@ def _with_labels(frame: pl.DataFrame, settings: dict[str, Settings], axes: tuple
                 f"gpus {gpus}",
                 *([item.layout] if item.layout else []),
                 *item.words(batches),
-                *(item.words(ordered) or ["defaults"] * (gpus > 1)),
+                *(item.words(ordered) or [plain] * (gpus > 1)),
             ]
         )
         for gpus, item in zip(frame["gpus"], known, strict=True)

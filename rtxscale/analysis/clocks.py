@@ -9,6 +9,7 @@ from __future__ import annotations
 import polars as pl
 
 from rtxscale.analysis.cells import replicates, revalued
+from rtxscale.analysis.cost import positive
 from rtxscale.analysis.efficiency import efficiency_table
 from rtxscale.analysis.frames import empty, moments, over_visits, series, shaped
 from rtxscale.analysis.tables import CARDS, THROTTLING
@@ -85,9 +86,9 @@ def with_equal_clocks(efficiency: pl.DataFrame, cells: pl.DataFrame, counted: pl
     does not look like a loss of scaling; that is right as far as the work is bound by the SMs. Trials that were
     throttled are left out here, not there.
     """
-    clock = pl.col("sm_clock_mhz")
+    clock = positive("sm_clock_mhz")
     steady = counted.filter(
-        (clock > 0) & ~pl.col("flags").fill_null(pl.lit([], pl.List(pl.String))).list.contains(THROTTLED)
+        clock.is_not_null() & ~pl.col("flags").fill_null(pl.lit([], pl.List(pl.String))).list.contains(THROTTLED)
     )
     per_clock = replicates(steady.with_columns(throughput_per_s=pl.col("throughput_per_s") / clock))
     equal = efficiency_table(revalued(cells, per_clock))

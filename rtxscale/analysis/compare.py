@@ -24,6 +24,7 @@ from rtxscale.analysis.frames import empty, moments, over_visits, series, shaped
 from rtxscale.analysis.settings import default_at, flatten
 from rtxscale.results.read import Run
 from rtxscale.stats.compare import equivalence, holm, independent_ratio
+from rtxscale.stats.rounding import size
 
 SIGNIFICANT = 0.05
 MARGINS = (0.01, 0.02, 0.05)
@@ -50,6 +51,7 @@ COMPARED: dict[str, pl.DataType] = {
     "verdict": pl.String(),  # faster, slower, equal within x %, not separable, not comparable: why
 }
 NOT_COMPARABLE = "not comparable"
+NO_TRIAL = "no counted trial in"
 NOT_SEPARABLE = "not separable"
 KEY = ["cell_id", "operation", "size_bytes"]
 
@@ -71,6 +73,12 @@ class Comparison:
     def below(self, bar: float) -> pl.DataFrame:
         """The compared rows in which B reaches less than `bar` times A."""
         return self.cells.filter(pl.col("ratio") < bar)
+
+    @property
+    def failed(self) -> pl.DataFrame:
+        """The rows of cells that A has a number of, and that B tried without one."""
+        tried = pl.col("verdict").str.starts_with(f"{NOT_COMPARABLE}: {NO_TRIAL} B")
+        return self.cells.filter(tried & pl.col("a").is_not_null())
 
     def sentence(self) -> str:
         """How many could be compared and what came out."""
@@ -146,7 +154,7 @@ def compared_cells(a: Side, b: Side) -> pl.DataFrame:
     why = _reasons(rows, a, b)
     rows = rows.with_columns(pl.Series("why", why, dtype=pl.String))
     return shaped(
-        _tested(rows).with_columns(_words()).sort("gpus", "label", "cell_id", "operation", "size_bytes"), COMPARED
+        _tested(rows).with_columns(_words(rows)).sort("gpus", "label", "cell_id", "operation", "size_bytes"), COMPARED
     )
 
 
@@ -192,9 +200,10 @@ def _verdict() -> pl.Expr:
     )
 
 
-def _words() -> list[pl.Expr]:
-    size = pl.col("size_bytes") / 2**20
-    collective = pl.format("bus bandwidth, {} {} MiB", pl.col("operation").str.replace_all("_", "-"), size)
+def _words(rows: pl.DataFrame) -> list[pl.Expr]:
+    sizes = {count: size(count) for count in rows["size_bytes"].drop_nulls().unique()}
+    written = pl.col("size_bytes").replace_strict(sizes, default=None, return_dtype=pl.String)
+    collective = pl.format("bus bandwidth, {} {}", pl.col("operation").str.replace_all("_", "-"), written)
     rate = pl.format("{}s/s", pl.coalesce("work_unit", "work_unit_b", pl.lit("unit")))
     no_number = pl.col("a").is_null() & pl.col("b").is_null()
     return [
@@ -239,7 +248,7 @@ def _reason(row: Mapping[str, Any], a: Known, b: Known) -> str | None:
 def _missing(cell_id: str, here: str, there: str, has: Known, lacks: Known) -> str:
     """Why the other run has no such cell: it failed there, or a near one differs in a few settings."""
     if cell_id in lacks[0].failures:
-        return f"no counted trial in {there} ({lacks[0].failures[cell_id]})"
+        return f"{NO_TRIAL} {there} ({lacks[0].failures[cell_id]})"
     own = has[1][cell_id]
     near = _nearest(own, lacks[1].values())
     if near is None:

@@ -14,7 +14,7 @@ import polars as pl
 from rtxscale.analysis.bandwidth import bandwidth_table
 from rtxscale.analysis.best import best_table
 from rtxscale.analysis.cells import cell_table, replicates
-from rtxscale.analysis.conclusions import Conclusions
+from rtxscale.analysis.conclusions import Advice, Conclusions, is_import
 from rtxscale.analysis.confirmed import confirmation_remarks, confirmed_table, with_confirmation
 from rtxscale.analysis.counted import counted_trials, of_stage, outcome_table, retry_table, settled_trials
 from rtxscale.analysis.drift import drift_table, sentinel_table
@@ -22,8 +22,8 @@ from rtxscale.analysis.effects import effect_table
 from rtxscale.analysis.efficiency import efficiency_table
 from rtxscale.analysis.flags import flagged, with_drift
 from rtxscale.analysis.headline import headline
-from rtxscale.analysis.interpret import Measured, interpreted
-from rtxscale.analysis.remarks import Evidence, is_import, left_out_rows, remarks
+from rtxscale.analysis.interpret import Measured, interpreted, unread_parts
+from rtxscale.analysis.remarks import Evidence, remarks
 from rtxscale.analysis.script_code import code_remarks
 from rtxscale.analysis.targets import target_remarks, target_table
 from rtxscale.errors import SpecError
@@ -45,7 +45,7 @@ def conclude(run: Run, *, price: Price | None = None) -> Conclusions:
     settled = flagged(trials, attestation, environment)
     axes = run.manifest["axes"]
     lazy = {"telemetry": run.frame("telemetry"), "steps": run.frame("steps")}
-    visits, problems = (None, left_out_rows(environment)) if is_import(trials) else _visits_asked(run)
+    visits, problems = (None, unread_parts(environment)) if is_import(trials) else _visits_asked(run)
     found = conclude_tables(
         settled, collectives, axes=axes, attestation=attestation, price=price, visits=visits, **lazy
     )
@@ -92,13 +92,14 @@ def conclude_tables(
         telemetry=telemetry,
         steps=steps,
     )
-    compared = _compared(found, settled, of_stage(trials, "confirm"), drift, visits)
+    advice = Advice(visits=visits, imported=is_import(every))
+    compared = _compared(found, settled, of_stage(trials, "confirm"), drift, advice)
     outcomes, retries = outcome_table(every), retry_table(trials)
     return interpreted(replace(compared, sentinels=sentinels, outcomes=outcomes, retries=retries), found)
 
 
 def _compared(
-    found: Measured, settled: pl.DataFrame, confirming: pl.DataFrame, drift: pl.DataFrame, visits: int | None
+    found: Measured, settled: pl.DataFrame, confirming: pl.DataFrame, drift: pl.DataFrame, advice: Advice
 ) -> Conclusions:
     """Cells against each other: efficiency, the best, what confirmed it, effects, and the answer in one sentence."""
     cells, measured = found.cells, found.replicates
@@ -118,13 +119,14 @@ def _compared(
         effects=effects,
         drift=drift,
         axes=found.axes,
-        visits=visits,
+        advice=advice,
     )
     devices = set(found.counted["device"].drop_nulls())
     simulated = "Simulated, not measured: " if SIMULATED in devices else ""
     return Conclusions(
-        headline=simulated + headline(cells.frame, efficiency, best, confirmed, bandwidth, outcomes, visits),
+        headline=simulated + headline(cells.frame, efficiency, best, confirmed, bandwidth, outcomes, advice),
         device=devices.pop() if devices in ({"cpu"}, {SIMULATED}) else "cuda",
+        imported=advice.imported,
         remarks=(
             *code_remarks(found.counted, found.attestation),
             *confirmation_remarks(confirming, confirmed, best),

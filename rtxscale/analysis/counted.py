@@ -12,8 +12,8 @@ from rtxscale.analysis.frames import shaped
 from rtxscale.analysis.tables import OUTCOMES
 from rtxscale.results.outcomes import Outcome
 
-FASTEST = 1e300
-"""Units of work per second that no machine reaches; sums of larger numbers may not be finite."""
+FASTEST, SLOWEST = 1e18, 1e-9
+"""Units of work per second that no machine reaches, and fewer than anybody waits for: one unit in thirty years."""
 _THROUGHPUT = pl.col("throughput_per_s")
 REASONS: tuple[tuple[str, pl.Expr], ...] = (
     ("without the name of a cell", pl.col("cell_id").is_null() | pl.col("gpus").is_null()),
@@ -22,6 +22,7 @@ REASONS: tuple[tuple[str, pl.Expr], ...] = (
     ("whose throughput is 0", _THROUGHPUT == 0),
     ("whose throughput is negative", _THROUGHPUT < 0),
     (f"whose throughput is above {FASTEST:.0e} per second, which no machine reaches", _THROUGHPUT > FASTEST),
+    (f"whose throughput is below {SLOWEST:.0e} per second, one unit of work in 30 years", _THROUGHPUT < SLOWEST),
 )
 """Why an ok trial does not count: words that follow a number of trials, and when they hold."""
 

@@ -37,6 +37,8 @@ SOURCES: dict[str, str] = {
     LINE: fits.HOCKNEY_SOURCE,
 }
 BELOW_ZERO = "below 0: faster than linear, check the base"
+SHORTEST_S = 1e-12
+"""No collective is that fast."""
 ROUGH = 0.1
 """Points that scatter by more than this around a law do not follow it."""
 CONSTANT_WORK = {"strong": "constant global batch", "weak": "constant batch per GPU"}
@@ -138,7 +140,7 @@ def _line_rows(
     collectives: pl.DataFrame, counted: pl.DataFrame, cells: pl.DataFrame, attestation: pl.DataFrame
 ) -> Iterator[Row]:
     """Latency and bandwidth of each cell's collectives; one GPU has no bus."""
-    rows = right_rows(collectives, counted).filter((pl.col("busbw_gb_s") > 0) & (pl.col("time_mean_s") > 0))
+    rows = right_rows(collectives, counted).filter((pl.col("busbw_gb_s") > 0) & (pl.col("time_mean_s") > SHORTEST_S))
     if not rows.height:
         return
     seen = _seen(counted, attestation)

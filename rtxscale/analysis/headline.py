@@ -10,15 +10,21 @@ from typing import Any
 
 import polars as pl
 
-from rtxscale.analysis.conclusions import CONFIRMED_FASTER, CONFIRMED_SLOWER, NEEDS_VISITS, UNCONFIRMED, too_few
+from rtxscale.analysis.conclusions import (
+    CONFIRMED_FASTER,
+    CONFIRMED_SLOWER,
+    NEEDS_VISITS,
+    UNCONFIRMED,
+    Advice,
+    too_few,
+)
 from rtxscale.analysis.leading import leading_points
-from rtxscale.analysis.settings import beside_size
+from rtxscale.analysis.settings import DEFAULTS, UNTOLD, beside_size
 from rtxscale.results.outcomes import Outcome
-from rtxscale.stats.rounding import rounded
+from rtxscale.stats.rounding import rounded, size
 
 WIDEST = 10
 """An interval whose ends differ by more than this factor says nothing; the sentence says so instead."""
-SETTLES = "`rtxscale confirm RUN` settles it"
 
 
 def headline(
@@ -28,19 +34,19 @@ def headline(
     confirmed: pl.DataFrame,
     bandwidth: pl.DataFrame,
     outcomes: pl.DataFrame,
-    visits: int | None = None,
+    advice: Advice,
 ) -> str:
-    """One sentence from the tables of a run; `cells` is `CellTable.frame`, `visits` what the sweep asks for."""
+    """One sentence from the tables of a run; `cells` is `CellTable.frame`, `advice` how to learn more."""
     if not outcomes.height:
         return "Nothing has been measured yet; run the sweep."
     if not cells.height:
-        return _nothing_ok(outcomes)
+        return _nothing_ok(outcomes, advice)
     if efficiency.height:
-        return _scaling(cells, efficiency, best, confirmed, visits)
+        return _scaling(cells, efficiency, best, confirmed, advice)
     if cells["throughput_per_s"].is_not_null().any():
-        return _no_curve(cells, confirmed)
+        return _no_curve(cells, confirmed, advice)
     if bandwidth.height:
-        return _bandwidth(cells, bandwidth)
+        return _bandwidth(cells, bandwidth, advice)
     return "The trials ended ok but hold neither a throughput nor a bandwidth; see the remarks."
 
 
@@ -66,17 +72,6 @@ def too_wide(low: float | None, high: float | None) -> bool:
     return low is not None and (high is None or high > WIDEST * low)
 
 
-def more_visits(asked: int | None) -> str:
-    """What gives a cell of one visit another; `asked` is what the sweep asks for, None where that is not known.
-
-    >>> more_visits(1), more_visits(2)
-    ('raise visits to 2 or more', 'run the same command again to finish the sweep')
-    """
-    if asked is None:
-        return "run the sweep again to finish it, or raise visits to 2 or more"
-    return "raise visits to 2 or more" if asked < 2 else "run the same command again to finish the sweep"
-
-
 def hardware_text(cell: dict[str, Any]) -> str:
     """What a cell ran on, such as `4x NVIDIA H200` or `2 CPU workers`."""
     gpus, name = cell["gpus"], cell["device_name"]
@@ -85,22 +80,22 @@ def hardware_text(cell: dict[str, Any]) -> str:
     return f"{gpus}x {name}" if name else f"{gpus} GPU{'s' if gpus > 1 else ''}"
 
 
-def _nothing_ok(outcomes: pl.DataFrame) -> str:
+def _nothing_ok(outcomes: pl.DataFrame, advice: Advice) -> str:
     """What came of trials of which none counts, why nothing follows from that, and what to do."""
     counts = ", ".join(f"{row['trials']} {row['outcome']}" for row in outcomes.iter_rows(named=True))
     first = outcomes.row(0, named=True)
     if set(outcomes["outcome"]) == {Outcome.CANCELLED}:
-        return f"Nothing can be concluded yet: {counts}; run the same command again to finish the sweep."
+        return f"Nothing can be concluded yet: {counts}; {advice.finish}."
     reason = f" ({first['message']})" if first["message"] else ""
     why = ", but without a number that can count, as the remarks say" if first["outcome"] == Outcome.OK else ""
     return (
         f"Nothing can be concluded, as no trial can be counted: {counts}{why}. Look at `rtxscale explain "
-        f"{first['example']}`{reason}; once its cause is mended, `rtxscale sweep SWEEP --fresh` measures anew."
+        f"{first['example']}`{reason}; {advice.begin_again}."
     )
 
 
 def _scaling(
-    cells: pl.DataFrame, efficiency: pl.DataFrame, best: pl.DataFrame, confirmed: pl.DataFrame, visits: int | None
+    cells: pl.DataFrame, efficiency: pl.DataFrame, best: pl.DataFrame, confirmed: pl.DataFrame, advice: Advice
 ) -> str:
     chosen = leading_points(cells, efficiency)
     most = max(item["gpus"] for item in chosen)
@@ -112,14 +107,14 @@ def _scaling(
     low, high = row["efficiency_low"], row["efficiency_high"]
     # An interval that is too wide is said once, beside the efficiency.
     bounds = "" if None in (low, high) or too_wide(low, high) else f" ({low * scale:.2f}-{high * scale:.2f})"
-    kinds = ", ".join(_efficiency(item, speedup=item is not row) for item in chosen)
+    kinds = ", ".join(_efficiency(item, None if item is row else row["base_gpus"]) for item in chosen)
     sentence = (
         f"{hardware_text(cell)} run {cell['workload']} at {row['speedup']:.2f}x{bounds} of {base}, {kinds}, "
         f"with {_settings(cell)}"
     )
     if any(NEEDS_VISITS in item["note"] for item in chosen):
-        sentence += f"; one visit gives no interval, {more_visits(visits)}"
-    return f"{sentence}{_default_missing(row, cell)}{_winner(cells, best, confirmed, row, cell)}."
+        sentence += f"; one visit gives no interval, {advice.more_visits}"
+    return f"{sentence}{_default_missing(row, cell)}{_winner(cells, best, confirmed, (row, cell), advice)}."
 
 
 def _default_missing(row: dict[str, Any], cell: dict[str, Any]) -> str:
@@ -132,27 +127,38 @@ def _default_missing(row: dict[str, Any], cell: dict[str, Any]) -> str:
     return f"; the default settings have no result at {row['largest']} {workers}"
 
 
-def _efficiency(row: dict[str, Any], *, speedup: bool) -> str:
+def _efficiency(row: dict[str, Any], said: int | None) -> str:
+    """A curve's efficiency; with its speed-up where the sentence has `said` another one, over so many GPUs."""
     value = interval_text(row["efficiency"], row["efficiency_low"], row["efficiency_high"], row["visits"])
     words = f"{row['curve']} efficiency {value}"
-    if speedup:
-        words += f" at {row['speedup']:.2f}x"
+    if said is not None:
+        words += f" at {row['speedup']:.2f}x" + ("" if row["base_gpus"] == said else f" of {row['base_gpus']}")
     if row["batches"] > 1:
         words += f" for batch {row['constant']} {'per GPU' if row['curve'] == 'weak' else 'in all'}"
     return f"{words}, one of {row['curves']} curves" if row["curves"] > 1 else words
 
 
 def _settings(cell: dict[str, Any]) -> str:
+    """The settings of a cell, without what the sentence names already: its workload and card."""
+    said = (cell["workload"], cell["device_name"], DEFAULTS, UNTOLD)
+    named = ", ".join(word for word in str(cell["series"]).split(", ") if word not in said)
     if not cell["is_default"]:
-        return str(cell["series"])
-    defaults = "defaults" if cell["device"] == "cpu" else "NCCL's and DDP's defaults"
-    return defaults if cell["series"] == "defaults" else f"{cell['series']} and {defaults}"
+        return named or str(cell["series"])
+    return f"{named} and {cell['defaults']}" if named else str(cell["defaults"])
 
 
 def _winner(
-    cells: pl.DataFrame, best: pl.DataFrame, confirmed: pl.DataFrame, row: dict[str, Any], cell: dict[str, Any]
+    cells: pl.DataFrame,
+    best: pl.DataFrame,
+    confirmed: pl.DataFrame,
+    headlined: tuple[dict[str, Any], dict[str, Any]],
+    advice: Advice,
 ) -> str:
-    """The best cell of the same GPU count, batch and workload settings, if it is another than the default."""
+    """The best cell of the same GPU count, batch and workload settings, if it is another than the default.
+
+    `headlined` is the point of the curve and its cell.
+    """
+    row, cell = headlined
     if not row["is_default"]:
         return ""
     same = pl.all_horizontal(pl.col(name).eq_missing(pl.lit(cell[name])) for name in ("gpus", "global_batch", "rest"))
@@ -166,9 +172,9 @@ def _winner(
     one = found.sort("gain", descending=True).row(0, named=True)
     name, gain = one["label"].partition(", ")[2], f"{100 * one['gain']:.1f} %"
     if one["gain_low"] is None:
-        return f"; fastest measured: {name}, {gain} over the default, {UNCONFIRMED}; {SETTLES}"
+        return f"; fastest measured: {name}, {gain} over the default, {UNCONFIRMED}; {advice.settle}"
     if one["gain_low"] > 0:
-        return f"; best cell ({name}) measured {gain} faster, {UNCONFIRMED}; {SETTLES}"
+        return f"; best cell ({name}) measured {gain} faster, {UNCONFIRMED}; {advice.settle}"
     return f"; no setting is separable from the defaults (fastest measured: {name}, +{gain})"
 
 
@@ -199,7 +205,7 @@ def _percent(value: float, low: float, high: float | None, visits: int, sign: st
     return f"{middle} % ({left}{' to ' if sign else '-'}{right})"
 
 
-def _no_curve(cells: pl.DataFrame, confirmed: pl.DataFrame) -> str:
+def _no_curve(cells: pl.DataFrame, confirmed: pl.DataFrame, advice: Advice) -> str:
     known = cells.filter(pl.col("throughput_per_s").is_not_null())
     sizes = known["gpus"].unique().sort().to_list()
     fastest = known.sort("throughput_per_s", descending=True).row(0, named=True)
@@ -217,14 +223,15 @@ def _no_curve(cells: pl.DataFrame, confirmed: pl.DataFrame) -> str:
     found = "".join(f"; at {row['gpus']} {workers} {_confirmation(row)}" for row in settled)
     return (
         f"No efficiency yet: {one} counts with a result: {counts}; {hardware_text(fastest)}: {fastest['workload']}"
-        f"{f' with {settings}' if settings else ''} at {rate}; run {missing}{found}."
+        f"{f' with {settings}' if settings else ''} at {rate}; {advice.run} {missing}{found}."
     )
 
 
-def _bandwidth(cells: pl.DataFrame, bandwidth: pl.DataFrame) -> str:
+def _bandwidth(cells: pl.DataFrame, bandwidth: pl.DataFrame, advice: Advice) -> str:
     wide = bandwidth.filter(pl.col("gpus") > 1)
     if not wide.height:
-        return "Collectives ran on one GPU only, which has no bus bandwidth; run 2 GPUs or more."
+        more = "an output of 2 GPUs" if advice.imported else "2 GPUs"
+        return f"Collectives ran on one GPU only, which has no bus bandwidth; {advice.run} {more} or more."
     ranked = wide.join(cells.select("cell_id", "is_default"), on="cell_id")
     order = ["gpus", "is_default", "size_bytes", "busbw_gb_s"]
     row = ranked.sort(order, descending=True, nulls_last=True).row(0, named=True)
@@ -235,7 +242,9 @@ def _bandwidth(cells: pl.DataFrame, bandwidth: pl.DataFrame) -> str:
     bounds = "" if low is None or high is None else f" ({low:.3g}-{high:.3g})"
     if too_wide(low, high):
         bounds = f" ({too_few(row['visits'])})"
+    defaults = cell["defaults"] if advice.imported else DEFAULTS
+    settings = defaults if cell["is_default"] else cell["series"]
     return (
         f"{hardware_text(cell)}: {row['busbw_gb_s']:.3g}{bounds} GB/s bus bandwidth in {row['operation']} of "
-        f"{row['size_bytes'] / 2**20:g} MiB with {'defaults' if cell['is_default'] else cell['series']}."
+        f"{size(row['size_bytes'])} with {settings}."
     )

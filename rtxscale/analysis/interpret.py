@@ -33,6 +33,7 @@ from rtxscale.analysis.objectives import objective_table
 from rtxscale.analysis.placement import placement_table
 from rtxscale.analysis.sanity import sanity_remarks, sanity_table
 from rtxscale.analysis.separation import separation_remarks
+from rtxscale.results.imported import LEFT_OUT, UNUSED
 from rtxscale.results.outcomes import SIMULATED
 from rtxscale.results.read import polars_schema
 from rtxscale.spec.declare import Price
@@ -109,10 +110,9 @@ def simulation_remarks(counted: pl.DataFrame) -> tuple[str, ...]:
     made_up = counted.filter(pl.col("source") == SIMULATED)
     if not made_up.height:
         return ()
-    many = "all" if made_up.height == counted.height else f"{made_up.height} of"
     laws = "; ".join(name.removeprefix("simulated/") for name in made_up["workload"].unique().sort())
     return (
-        f"Simulated, not measured: {many} {counted.height} trials, by a planted law ({laws}). They say what the tool "
+        f"Simulated, not measured: {_share(made_up, counted)}, by a planted law ({laws}). They say what the tool "
         "makes of such a law, and nothing of any machine.",
     )
 
@@ -122,9 +122,28 @@ def import_remarks(counted: pl.DataFrame) -> tuple[str, ...]:
     foreign = counted.filter(pl.col("source") != SIMULATED)
     if not foreign.height:
         return ()
-    many = "all" if foreign.height == counted.height else f"{foreign.height} of"
     sources = "; ".join(name.removeprefix("imported: ") for name in foreign["source"].unique().sort())
     return (
-        f"Imported, not measured by rtxscale: {many} {counted.height} trials, from {sources}. How they were measured, "
-        "warmed up and kept steady is not known here.",
+        f"Imported, not measured by rtxscale: {_share(foreign, counted)}, from {sources}. How that "
+        "was measured, warmed up and kept steady is not known here.",
     )
+
+
+def unread_parts(environment: pl.DataFrame) -> tuple[str, ...]:
+    """What an import says of rows that gave no result and of columns without a place; nothing where there are none."""
+    facts = environment.filter(pl.col("subject") == "import").select("name", "value").unique().sort("value").rows()
+    rows = [f"Of the imported file, {text}." for name, text in facts if name == LEFT_OUT]
+    columns = [
+        f"Columns of the imported file that are not used: {text}. If one of them is a setting, give it its place in a "
+        "mapping: rows that differ in it alone count as repeats."
+        for name, text in facts
+        if name == UNUSED
+    ]
+    return (*rows, *columns)
+
+
+def _share(some: pl.DataFrame, every: pl.DataFrame) -> str:
+    """How many of all counted trials these are."""
+    if every.height == 1:
+        return "the only trial"
+    return f"all {every.height} trials" if some.height == every.height else f"{some.height} of {every.height} trials"

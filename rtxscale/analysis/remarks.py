@@ -11,18 +11,17 @@ from typing import Any
 
 import polars as pl
 
-from rtxscale.analysis.bandwidth import of_trials
+from rtxscale.analysis.bandwidth import bandwidth_remarks
 from rtxscale.analysis.cells import CellTable, slot_spread, uneven_slots
-from rtxscale.analysis.conclusions import too_few
+from rtxscale.analysis.conclusions import Advice, too_few
 from rtxscale.analysis.counted import not_counted
 from rtxscale.analysis.drift_remarks import drift_remarks
 from rtxscale.analysis.effects import compared_cells
 from rtxscale.analysis.efficiency import ABOVE_ONE, SUPERLINEAR
 from rtxscale.analysis.flags import MEANINGS
-from rtxscale.analysis.headline import more_visits, too_wide
+from rtxscale.analysis.headline import too_wide
 from rtxscale.analysis.settings import SIZE_AXES
-from rtxscale.results.imported import LEFT_OUT
-from rtxscale.results.outcomes import SIMULATED, Outcome
+from rtxscale.results.outcomes import Outcome
 from rtxscale.stats.rounding import fixed, places
 
 SHOWN = 4
@@ -53,33 +52,12 @@ class Evidence:
     effects: pl.DataFrame
     drift: pl.DataFrame
     axes: Mapping[str, Sequence[Any]]
-    visits: int | None = None
-    """Visits that the sweep asks for; None where that is not known."""
-
-    @property
-    def imported(self) -> bool:
-        """Whether no sweep of ours can measure again what is missing."""
-        return is_import(self.settled)
+    advice: Advice
 
     @property
     def finish(self) -> str:
         """What completes an unfinished run, as a sentence."""
-        return "Import the rows that are missing as well." if self.imported else "Run the sweep again to finish it."
-
-
-def is_import(trials: pl.DataFrame) -> bool:
-    """Whether these trials were all measured elsewhere; False where there are none.
-
-    >>> is_import(pl.DataFrame({"source": ["imported: a.csv"]})), is_import(pl.DataFrame({"source": [None, "x"]}))
-    (True, False)
-    """
-    return bool(trials.height and (trials["source"].fill_null(SIMULATED) != SIMULATED).all())
-
-
-def left_out_rows(environment: pl.DataFrame) -> tuple[str, ...]:
-    """What an import says of rows that gave no result; nothing where all did."""
-    said = environment.filter((pl.col("subject") == "import") & (pl.col("name") == LEFT_OUT))["value"].unique().sort()
-    return tuple(f"Of the imported file, {text}." for text in said)
+        return _sentence(self.advice.finish)
 
 
 def remarks(evidence: Evidence) -> tuple[str, ...]:
@@ -96,7 +74,7 @@ def remarks(evidence: Evidence) -> tuple[str, ...]:
         _left_out_pairs,
         _bases,
         _different_devices,
-        _wrong_data,
+        _collectives,
         _silent_axes,
         _flags,
         _profile,
@@ -156,11 +134,11 @@ def _without_base(evidence: Evidence) -> Iterator[str]:
     one = _worker(evidence)
     several, single = left.filter(pl.col("gpus") > 1), left.filter(pl.col("gpus") == 1)
     if several.height:
-        missing = "add 1 to the axis gpus"
-        if evidence.imported or (cells["gpus"] == 1).any():
-            verb = "import" if evidence.imported else "measure"
+        imported, missing = evidence.advice.imported, "add 1 to the axis gpus"
+        if imported or (cells["gpus"] == 1).any():
+            verb = "import" if imported else "measure"
             missing = f"{verb} one {one} with their batch (weak: per {one}, strong: global) and settings"
-        again = "" if evidence.imported else ", or run the sweep again if its base failed"
+        again = "" if imported else ", or run the sweep again if its base failed"
         yield (
             f"No efficiency for {_some(several['label'])}: no smaller {one} count with the same batch and settings has "
             f"a result; {missing}{again}."
@@ -170,7 +148,11 @@ def _without_base(evidence: Evidence) -> Iterator[str]:
     if several.height:
         yield f"No efficiency from {_some(single['label'])}: no larger {one} count has the same batch and settings."
     else:
-        yield f"Only one {one} has a result ({_some(single['label'])}): run more {one}s for an efficiency."
+        results = "results of more" if evidence.advice.imported else "more"
+        yield (
+            f"Only one {one} has a result ({', '.join(single['label'].head(SHOWN))}): {evidence.advice.run} {results} "
+            f"{one}s for an efficiency."
+        )
 
 
 def _suspicious(evidence: Evidence) -> Iterator[str]:
@@ -180,9 +162,10 @@ def _suspicious(evidence: Evidence) -> Iterator[str]:
             continue
         bases = evidence.cells.frame.filter(pl.col("cell_id").is_in(found["base_cell_id"].implode()))
         shown = "; ".join(_rate(row) for row in bases.head(SHOWN).iter_rows(named=True))
+        many = "1 efficiency is" if found.height == 1 else f"{found.height} efficiencies are"
         yield (
-            f"Suspicious: {found.height} efficiencies are {words} (largest {max(found['efficiency']):.3f}, not "
-            f"clipped). Check the base first: {shown}."
+            f"Suspicious: {many} {words} (largest {max(found['efficiency']):.3f}, not clipped). "
+            f"Check the base first: {shown}."
         )
 
 
@@ -194,13 +177,13 @@ def _one_visit(evidence: Evidence) -> Iterator[str]:
     cells = evidence.cells.frame
     single = cells.filter(pl.col("sessions") < 2)
     if single.height:
-        advice = more_visits(evidence.visits)
-        if evidence.imported:
+        advice = evidence.advice.more_visits
+        if evidence.advice.imported:
             advice = "an output of nccl-tests is one session" if evidence.collectives.height else MORE_SESSIONS
         was = "was" if single.height == 1 else "were"
         yield (
             f"{single.height} of {cells.height} cells {was} measured in one visit only: no interval; repeats within a "
-            f"session do not replace it. {advice[0].upper()}{advice[1:]}."
+            f"session do not replace it. {_sentence(advice)}"
         )
 
 
@@ -260,13 +243,8 @@ def _different_devices(evidence: Evidence) -> Iterator[str]:
         yield f"Cells ran on different device models ({'; '.join(names)}): their efficiencies do not compare like."
 
 
-def _wrong_data(evidence: Evidence) -> Iterator[str]:
-    wrong = of_trials(evidence.collectives, evidence.counted).filter(~pl.col("data_ok"))
-    if wrong.height:
-        yield (
-            f"{wrong.height} collectives returned wrong data and are not counted, first in trial "
-            f"{wrong['trial_id'][0]}: trust no number of this machine until that is explained."
-        )
+def _collectives(evidence: Evidence) -> Iterator[str]:
+    yield from bandwidth_remarks(evidence.collectives, evidence.counted)
 
 
 def _silent_axes(evidence: Evidence) -> Iterator[str]:
@@ -331,6 +309,10 @@ def _alike(*values: float) -> list[str]:
     alike = places(max(values), 5)
     alike = alike if alike > 1 else 0
     return [fixed(value, alike) for value in values]
+
+
+def _sentence(words: str) -> str:
+    return f"{words[0].upper()}{words[1:]}."
 
 
 def _worker(evidence: Evidence) -> str:

@@ -20,8 +20,12 @@ LAYOUT_AXES = ("nodes", "gpus_per_node", "placement")
 """Where the workers are; a cell of one GPU has none of them."""
 SIZE_AXES = ("gpus", *LAYOUT_AXES, *BATCH_AXES)
 """Axes that have no effect of their own: counts and batches make the curve, layouts are compared in `placement`."""
+COMMUNICATION_KIND = "collectives"
+"""A kind of workload that needs no field, to ask for the defaults of the communication."""
 UNCOMPARED = ("collectives.", "nccl.unsafe", "measure.loss_budget", "target.")
 """Settings that do not change what the workload does: what is measured after it, the licence for unsafe protocols."""
+DEFAULTS, UNTOLD = "defaults", "settings not told"
+"""What a cell is called that changes nothing: by us, or by somebody who has said nothing of the communication."""
 
 WORDS: dict[str, Callable[[str], str]] = {
     "gpus": lambda value: f"gpus {value}",
@@ -33,11 +37,13 @@ WORDS: dict[str, Callable[[str], str]] = {
     "nccl.protocol": lambda value: f"protocol {value}",
     "nccl.p2p": lambda value: f"P2P {value}",
     "ddp.bucket_mib": lambda value: f"bucket {value} MiB",
+    "workload.label": lambda value: value,
     "workload.precision": lambda value: value,
     "workload.compile": lambda value: "no compile" if value == "off" else f"compile {value}",
     "workload.batch_per_gpu": lambda value: f"batch {value} per GPU",
     "workload.global_batch": lambda value: f"global batch {value}",
     "launcher": lambda value: value,
+    "hardware.gpu": lambda value: value,
 }
 
 
@@ -134,7 +140,7 @@ def beside_size(label: str) -> str:
     >>> beside_size("gpus 2, batch 64 per GPU, bf16, compile default"), beside_size("gpus 1")
     ('bf16, compile default', '')
     """
-    size = ("gpus ", "batch ", "global batch ", "defaults")
+    size = ("gpus ", "batch ", "global batch ", DEFAULTS, UNTOLD)
     return ", ".join(part for part in label.split(", ") if not part.startswith(size))
 
 
@@ -172,7 +178,11 @@ def flatten(section: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str,
 
 @cache
 def default_at(path: str, kind: str) -> str | None:
-    """What a field has when a sweep does not mention it; None for a field that does not exist or has no default."""
+    """What a field has when a sweep does not mention it; None for a field that does not exist or has no default.
+
+    Those of the communication are the same whatever the workload, also one that is none of ours.
+    """
+    kind = COMMUNICATION_KIND if is_communication(path) else kind
     try:
         value = Cell.model_validate({"workload": {"kind": kind}}).at(path)
     except (ValueError, AttributeError):

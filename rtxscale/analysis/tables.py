@@ -86,7 +86,7 @@ MFU: dict[str, pl.DataType] = {
     "device_name": pl.String(),
     "precision": pl.String(),
     "flops_per_work": pl.Float64(),  # FLOP, without recomputation
-    "peak_tflops": pl.Float64(),  # documented dense peak of one card with fp32 accumulation
+    "peak_tflops": pl.Float64(),  # documented dense peak of one card in the trial's precision, fp32 accumulation
     "roof_tflops": pl.Float64(),  # matrix products on one card, as measured in the sessions; can exceed the peak
     "mfu": pl.Float64(),
     "mfu_low": pl.Float64(),

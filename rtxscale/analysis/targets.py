@@ -11,21 +11,29 @@ from typing import Any
 
 import polars as pl
 
+from rtxscale.analysis.frames import shaped
 from rtxscale.analysis.tables import TARGETS
 
 NAMED = 4
 """Most cells told in a remark."""
+LONGEST_S = 1e9
+"""Thirty years: a time that is longer, or none at all, says nothing of a run."""
 
 
 def target_table(trials: pl.DataFrame, cells: pl.DataFrame) -> pl.DataFrame:
     """One row per cell whose trials went for a target; `trials` are those that count."""
-    went = trials.filter(pl.col("target_reached").is_not_null())
+    went = trials.filter(went_for_target())
     labels = {row["cell_id"]: row["label"] for row in cells.select("cell_id", "label").iter_rows(named=True)}
     rows = [
         _row(some.sort("target_s"), labels.get(cell_id, cell_id))
         for (cell_id,), some in went.group_by(["cell_id"], maintain_order=True)
     ]
-    return pl.DataFrame(rows, schema=TARGETS).sort("gpus", "label")
+    return shaped(pl.DataFrame(rows, schema=TARGETS), TARGETS).sort("gpus", "label")
+
+
+def went_for_target() -> pl.Expr:
+    """Whether a trial went for a target and says for how long."""
+    return pl.col("target_reached").is_not_null() & pl.col("target_s").is_between(0, LONGEST_S)
 
 
 def _row(some: pl.DataFrame, label: str) -> dict[str, Any]:
@@ -50,14 +58,15 @@ def _row(some: pl.DataFrame, label: str) -> dict[str, Any]:
 def censored_median(runs: pl.DataFrame, column: str) -> float | None:
     """Median of a column over all runs, where those that did not arrive lie above those that did.
 
-    None where half of them or more did not arrive. Of an even number the two in the middle are averaged, if both are
-    known.
+    None where half of them or more did not arrive, or one that did lacks the number. Of an even number the two in the
+    middle are averaged, if both are known.
 
     >>> runs = pl.DataFrame({"target_reached": [True, True, False], "target_s": [2.0, 4.0, 1.0]})
     >>> censored_median(runs, "target_s")
     4.0
     """
-    known = sorted(runs.filter(pl.col("target_reached"))[column].to_list())
+    arrived = runs.filter(pl.col("target_reached"))[column]
+    known = [] if arrived.null_count() else arrived.sort().to_list()
     low, high = (runs.height - 1) // 2, runs.height // 2
     return None if high >= len(known) else (known[low] + known[high]) / 2
 
@@ -72,7 +81,9 @@ def target_remarks(targets: pl.DataFrame) -> tuple[str, ...]:
 def _sentence(row: dict[str, Any]) -> str:
     said = f"target, {row['label']}: reached in {row['reached']} of {row['runs']} runs"
     if row["median_s"] is not None:
-        return f"{said}, median {row['median_s']:.3g} s and {row['median_work']:,.0f} {row['work_unit']}s"
+        unit = row["work_unit"] or "unit"
+        work = "" if row["median_work"] is None else f" and {row['median_work']:,.0f} {unit}s"
+        return f"{said}, median {row['median_s']:.3g} s{work}"
     if row["reached"]:
         return f"{said}; its median is not known: half of the runs or more were stopped before"
     return f"{said}; not reached within {row['not_reached_s']:.3g} s"

@@ -28,7 +28,9 @@ def compare(
     as_json: Annotated[bool, typer.Option("--json", help="Print the comparison as JSON.")] = False,
     fail_below: Annotated[
         float | None,
-        typer.Option(min=0.0, metavar="RATIO", help="Exit with 1 if B reaches less than RATIO of A anywhere."),
+        typer.Option(
+            min=0.0, metavar="RATIO", help="Exit with 1 if B reaches less than RATIO of A anywhere, or fails there."
+        ),
     ] = None,
     results: ResultsOption = None,
 ) -> None:
@@ -64,13 +66,18 @@ def as_data(found: Comparison) -> dict[str, Any]:
 
 
 def judged(found: Comparison, bar: float) -> tuple[str, bool]:
-    """The gate's verdict in words, and whether it passes; a comparison of nothing does not.
+    """The gate's verdict in words, and whether it passes: not a comparison of nothing, nor a B that fails where A ran.
 
     The measured ratio decides, so that few visits cannot hide a loss; the words say where the interval reaches the bar.
     """
     from rtxscale.spec.printable import printable
 
-    compared = found.compared
+    compared, failed = found.compared, found.failed
+    if failed.height:
+        row = failed.row(0, named=True)
+        why = row["verdict"].partition(": ")[2]
+        numbers = f"{failed.height} of A's numbers {'has' if failed.height == 1 else 'have'} none in B"
+        return printable(f"rtxscale: {numbers}, first in ({row['label']}): {why}"), False
     if not compared.height:
         return f"rtxscale: nothing could be compared, so nothing shows that B reaches {bar:g} of A", False
     slow = found.below(bar).sort("ratio")

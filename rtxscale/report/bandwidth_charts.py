@@ -17,7 +17,8 @@ from rtxscale.report.bandwidth_references import References
 from rtxscale.report.bandwidth_series import bandwidth_series, told_apart
 from rtxscale.report.chosen import GREY, evenly
 from rtxscale.report.figure import Figure, any_known, chart_of, series_color, series_shape, tooltips
-from rtxscale.report.numbers import interval, number, size, telling
+from rtxscale.report.numbers import interval, number, telling
+from rtxscale.stats.rounding import size
 
 SIZE_LABEL = (
     "datum.value >= 1073741824 ? format(datum.value / 1073741824, '~r') + ' GiB' : "

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import polars as pl
 
+from rtxscale.analysis.targets import went_for_target
 from rtxscale.report.dossier_facts import (
     Answer,
     Facts,
@@ -79,7 +80,7 @@ def _words(target: Target) -> str:
 
 def time_to_target(facts: Facts) -> Answer | None:
     """How many runs reached the target and how long they took, by GPU count; those that did not are said so."""
-    runs = facts.trials.filter(pl.col("target_reached").is_not_null())
+    runs = facts.trials.filter(went_for_target() & pl.col("gpus").is_not_null())
     if runs.is_empty():
         return None
     parts = []

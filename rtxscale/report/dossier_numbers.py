@@ -16,8 +16,9 @@ from rtxscale.report.chosen import AXIS
 from rtxscale.report.dossier_facts import DECLARED, Answer, Facts, amount, distinct, measured, not_applicable
 from rtxscale.report.dossier_method import Derived
 from rtxscale.report.meaning_tables import sanity_words
-from rtxscale.report.numbers import gain, how_many, interval, number, size, throughput_unit, worker_word
+from rtxscale.report.numbers import gain, how_many, interval, number, throughput_unit, worker_word
 from rtxscale.spec.declare import NOT_APPLICABLE
+from rtxscale.stats.rounding import size
 
 MOST = 40
 """Most cells that a line names."""

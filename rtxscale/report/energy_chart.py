@@ -42,8 +42,8 @@ def energy_figure(cost: pl.DataFrame, workers: str) -> Figure | None:
         section="energy",
         title=f"Energy per {unit}",
         caption=_caption(rows, len(others)),
-        chart=_layers(rows, sorted({row["gpus"] for row in [*rows, *grey]}), labels, f"energy (J/{unit})", workers),
-        datasets={"told": rows, "grey": grey},
+        chart=_layers(rows, grey, labels, f"energy (J/{unit})", workers),
+        datasets={"told": rows, **({"grey": grey} if grey else {})},
         labels=tuple(labels),
     )
 
@@ -99,8 +99,9 @@ def _caption(rows: list[dict[str, Any]], others: int) -> str:
 
 
 def _layers(
-    rows: list[dict[str, Any]], counts: list[int], labels: list[str], title: str, workers: str
+    rows: list[dict[str, Any]], grey: list[dict[str, Any]], labels: list[str], title: str, workers: str
 ) -> alt.TopLevelMixin:
+    counts = sorted({row["gpus"] for row in [*rows, *grey]})
     together = alt.Scale(paddingInner=0.8, paddingOuter=0.4)
     x = alt.X("gpus:O", sort=counts, axis=alt.Axis(title=workers, labelAngle=0), scale=together)
     aside = alt.XOffset("series:N", sort=labels, scale=alt.Scale(domain=labels))
@@ -111,10 +112,9 @@ def _layers(
         series="which", label="setting", gpus=workers, energy_text="energy", power_text="power", trials="trials"
     )
     bars = base.transform_filter("isValid(datum.low)").mark_rule()
+    context = chart_of("grey").mark_point(style="context", filled=True, size=16)
     return alt.layer(
-        chart_of("grey")
-        .mark_point(style="context", filled=True, size=16)
-        .encode(x=x, y=y, tooltip=tooltips(label="setting", energy_text="energy")),
+        *([context.encode(x=x, y=y, tooltip=tooltips(label="setting", energy_text="energy"))] if grey else []),
         *(
             [bars.encode(x=x, xOffset=aside, y=alt.Y("low:Q", axis=axis, scale=scale), y2="high:Q", color=color)]
             if any_known(rows, "low")

@@ -57,15 +57,14 @@ def _scaling(conclusions: Conclusions, workers: str) -> Iterator[KeyNumber]:
 def _energy(conclusions: Conclusions, cell: dict[str, Any]) -> str:
     rows = conclusions.cost.filter(pl.col("cell_id") == cell["cell_id"])
     energy = None if rows.is_empty() else rows["energy_per_work_j"][0]
-    return f"{number(energy, 3)} J/{cell['work_unit']}" if energy is not None else "of the used GPUs"
+    return f"{number(energy, 3)} J/{rows['unit'][0]}" if energy is not None else "of the used GPUs"
 
 
 def _trials(counts: TrialCounts) -> Iterator[KeyNumber]:
     if not counts.attempts:
         return
-    planned = counts.of_planned or "planned: not known"
+    planned = counts.of_planned or ("all imported" if counts.imported else "planned: not known")
     if counts.complete is False:
         planned += ": incomplete"
-    yield KeyNumber(
-        label="trials finished", value=f"{counts.finished:,}", detail=f"{planned}, {counts.counted:,} count"
-    )
+    count = f"{counts.counted:,} count{'s' * (counts.counted == 1)}"
+    yield KeyNumber(label="trials finished", value=f"{counts.finished:,}", detail=f"{planned}, {count}")

@@ -125,18 +125,6 @@ def percent(value: float | None) -> str:
     return NOTHING if value is None or not math.isfinite(value) else f"{_signed(value).removeprefix('+')} %"
 
 
-def size(size_bytes: int) -> str:
-    """A message size.
-
-    >>> size(1048576), size(262144), size(1610612736), size(12)
-    ('1 MiB', '256 KiB', '1.5 GiB', '12 B')
-    """
-    for unit, factor in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
-        if size_bytes >= factor:
-            return f"{size_bytes / factor:.4g} {unit}"
-    return f"{size_bytes} B"
-
-
 def duration(seconds: float | None) -> str:
     """A length of time.
 

@@ -12,6 +12,7 @@ from typing import Any
 import polars as pl
 
 from rtxscale.analysis.leading import ranked_series
+from rtxscale.analysis.settings import UNTOLD
 from rtxscale.report.chosen import GREY, evenly
 from rtxscale.report.numbers import interval, number, telling
 
@@ -64,7 +65,7 @@ def leading_series(efficiency: pl.DataFrame) -> Iterator[tuple[str, list[dict[st
 
 
 def _label(series: str, is_default: bool) -> str:
-    if not is_default:
+    if not is_default or series == UNTOLD:
         return series
     return series if "default" in series.lower() else f"default ({series})" if series else "default"
 
@@ -76,7 +77,7 @@ def _told_apart(efficiency: pl.DataFrame) -> list[str]:
     if len(labels) <= TOLD_APART:
         return labels
     defaults = ranked["is_default"].to_list().count(True)
-    return list(dict.fromkeys([*labels[: min(defaults, TOLD_APART - 2)], labels[defaults], labels[-1]]))
+    return list(dict.fromkeys([*labels[: min(defaults, TOLD_APART - 2)], *labels[defaults:][:1], labels[-1]]))
 
 
 def _with_base(points: pl.DataFrame, efficiency: pl.DataFrame) -> list[dict[str, Any]]:

@@ -14,8 +14,9 @@ import polars as pl
 
 from rtxscale.analysis.conclusions import NEEDS_VISITS, UNCONFIRMED, Conclusions
 from rtxscale.report.bandwidth_series import bandwidth_series, told_apart
-from rtxscale.report.numbers import NOTHING, duration, gain, interval, number, percent, size, throughput_unit
+from rtxscale.report.numbers import NOTHING, duration, gain, interval, number, percent, throughput_unit
 from rtxscale.report.scaling_curves import leading_series
+from rtxscale.stats.rounding import size
 
 BASE = "base"
 """The analysis' note on the point that others are compared with: plain from the table itself."""

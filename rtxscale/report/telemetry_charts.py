@@ -194,7 +194,8 @@ def _device_names(ticks: pl.DataFrame, trials: pl.DataFrame) -> pl.DataFrame:
     rows = []
     for place, device in enumerate(devices):
         name = {None: "host", WALL: WALL}.get(device["uuid"], f"GPU {place}")
-        suffix = f" on {str(device['node'])[:8]}" if several else ""
+        node = "an unnamed node" if device["node"] is None else device["node"][:8]
+        suffix = f" on {node}" if several else ""
         rows.append({**device, "series": name + suffix})
     return pl.DataFrame(rows, schema={"node": pl.String, "uuid": pl.String, "series": pl.String})
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rtxscale.analysis.conclusions import is_import
 from rtxscale.analysis.counted import counted_trials, of_stage, settled_trials
-from rtxscale.analysis.remarks import is_import
 from rtxscale.errors import RtxscaleError
 from rtxscale.plan.expand import make_plan
 from rtxscale.report.planned_machine import Machine, planned_machine

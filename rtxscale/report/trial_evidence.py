@@ -84,7 +84,8 @@ def trial_evidence(run: Run, conclusions: Conclusions) -> TrialEvidence | None:
         for row in shown.iter_rows(named=True)
     )
     left_out = trials.height - shown.height
-    note = "`rtxscale explain TRIAL` says what one of them asked and measured, and repeats it without Ray."
+    again = "" if conclusions.imported else ", and repeats it without Ray"
+    note = f"`rtxscale explain TRIAL` says what one of them asked and measured{again}."
     if left_out:
         note += (
             f" {left_out} more trials are left out, of cells that are neither defaults nor among the best: "

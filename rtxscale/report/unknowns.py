@@ -26,8 +26,8 @@ WEIGHTS = {3: "high", 2: "middle", 1: "low"}
 
 
 def not_measured(conclusions: Conclusions) -> str:
-    """What else could have been measured, and how; empty where nothing was trained or nothing is missing."""
-    if conclusions.cells["throughput_per_s"].drop_nulls().is_empty():
+    """What else could have been measured, and how; empty where nothing was trained here or nothing is missing."""
+    if conclusions.imported or conclusions.cells["throughput_per_s"].drop_nulls().is_empty():
         return ""
     missing = [words for words, table in COULD_BE.items() if getattr(conclusions, table).is_empty()]
     return f"Not measured in this run: {', '.join(missing)}." if missing else ""

@@ -7,6 +7,7 @@ Knows nothing of what the columns mean. Every row keeps its number, so that a me
 from __future__ import annotations
 
 import csv
+import io
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -66,10 +67,10 @@ def parse_foreign(text: str, file: str) -> ForeignTable:
 
 
 def _from_csv(text: str, file: str) -> ForeignTable:
-    lines = text.splitlines()
-    header = next((line for line in lines if line.strip()), "")
+    header = next((line for line in io.StringIO(text, newline="") if line.strip()), "")
     separator = max(SEPARATORS, key=header.count)
-    reader = csv.reader(lines, delimiter=separator, strict=True)
+    # Not splitlines(), which would also cut within quotes and at characters that are no line ends of CSV.
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
     columns: list[str] = []
     rows, numbers = [], []
     try:

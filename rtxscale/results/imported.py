@@ -9,6 +9,7 @@ of equal settings are repeats of one session unless the mapping says that they a
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,17 +18,33 @@ import pyarrow as pa
 
 from rtxscale.errors import BadInput
 from rtxscale.results.foreign import ForeignTable
-from rtxscale.results.imported_trials import Numbering, batches, trial_row, value_of
+from rtxscale.results.imported_trials import Numbering, batches, trial_row
+from rtxscale.results.imported_values import folded, in_our_words, seen, value_of
 from rtxscale.results.schema import table
-from rtxscale.spec.cell import canonical_json, content_id
-from rtxscale.spec.mapping import FIELDS, ImportMapping, is_field
+from rtxscale.spec.cell import Ddp, Nccl, canonical_json, content_id
+from rtxscale.spec.mapping import FIELDS, ImportMapping
+from rtxscale.spec.sweep import COMMUNICATION_AXES
 
-NODE = "imported"
-"""Stands in for a node's name."""
-LEFT_OUT = "rows left out"
-"""Name of the environment's fact that says which rows gave no result."""
-NAMED = 4
-"""Most rows that are named one by one."""
+NODE = "workers"
+"""Stands for a node's name, as in every run where a fact holds for all workers: nobody's name, so no pseudonym."""
+LEFT_OUT, UNUSED = "rows left out", "columns not used"
+"""Names of the environment's facts that say which rows gave no result, and which columns nobody has read."""
+LONGEST_NAME = 60
+NAMED, COLUMNS_NAMED = 4, 12
+"""Most rows and columns that are named one by one."""
+SETTING = re.compile(r"(workload|nccl|ddp)(\.[a-z0-9_]{1,64})+")
+"""A column that is called like a cell's setting."""
+OWN = {
+    f"{name}_{field}": f"{name}.{field}"
+    for name, section in (("nccl", Nccl), ("ddp", Ddp))
+    for field in section.model_fields
+}
+"""Columns of our own table of trials that hold a setting."""
+ALIKE = {f"workload.{name}": name for name in ("batch_per_gpu", "global_batch", "precision")}
+"""Settings that are fields of their own as well."""
+APART = {"work_unit": "workload.unit", "device_name": "hardware.gpu", "device": "hardware.device"}
+"""Fields that are no settings of ours, but of which a mean or a ratio over several values says nothing: where a table
+has several, they tell cells apart."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,11 +67,14 @@ def columns_of(foreign: ForeignTable, mapping: ImportMapping) -> dict[str, str]:
         raise BadInput(
             f"{foreign.file}: found no column {', '.join(missing)}; expected one of {', '.join(foreign.columns)}"
         )
-    folded = {_folded(name): name for name in reversed(foreign.columns)}
+    known: dict[str, str] = {}
+    for name in foreign.columns:
+        known.setdefault(folded(name), name)
     taken = set(mapping.columns.values())
     found = dict(mapping.columns)
-    for name in [*FIELDS, *(column for column in foreign.columns if is_field(column) and column not in FIELDS)]:
-        theirs = next((folded[word] for word in (name, *FIELDS.get(name, ())) if word in folded), None)
+    known |= {OWN[word]: theirs for word, theirs in known.items() if word in OWN and OWN[word] not in known}
+    for name in [*FIELDS, *(word for word in known if SETTING.fullmatch(word))]:
+        theirs = next((known[word] for word in (name, *FIELDS.get(name, ())) if word in known), None)
         if name not in found and name not in mapping.constants and theirs is not None and theirs not in taken:
             found[name] = theirs
             taken.add(theirs)
@@ -68,7 +88,7 @@ def import_table(foreign: ForeignTable, mapping: ImportMapping, source: str) -> 
         BadInput: a column or value is missing or cannot be what it should be; names row and column.
     """
     columns = columns_of(foreign, mapping)
-    rows = [_fields(foreign, place, columns, mapping) for place in range(len(foreign.rows))]
+    rows = _told_apart([_fields(foreign, place, columns, mapping) for place in range(len(foreign.rows))])
     rows, again = _once(rows, foreign, by_id="trial" in columns)
     numbering = Numbering()
     read = [trial_row(row, place, mapping, numbering, source) for place, row in enumerate(rows, start=1)]
@@ -80,13 +100,12 @@ def import_table(foreign: ForeignTable, mapping: ImportMapping, source: str) -> 
         )
     read += [trial_row(row, 0, mapping, numbering, source) for row in _base_rows(rows)]
     made = [one for one in read if one is not None]
-    unused = [name for name in foreign.columns if name not in columns.values()]
-    notes = [f"{again} rows that repeat another one word by word are counted once"] if again else []
+    facts = {LEFT_OUT: _left_out(empty), UNUSED: _unused(foreign, columns)}
+    notes = [_again(again)] if again else []
     retried = sum(count - 1 for count in numbering.attempts.values())
-    notes += [f"{retried} rows are further attempts at a trial: its last good one counts"] if retried else []
-    left_out = _left_out(empty)
-    notes += [left_out] if left_out else []
-    notes += [f"columns not used: {', '.join(unused)}"] if unused else []
+    notes += [_retried(retried)] if retried else []
+    notes += [facts[LEFT_OUT]] if facts[LEFT_OUT] else []
+    notes += [f"{UNUSED}: {facts[UNUSED]}"] if facts[UNUSED] else []
     trials = [row for _, row in made]
     cells = [cell for cell, _ in made]
     try:
@@ -97,7 +116,10 @@ def import_table(foreign: ForeignTable, mapping: ImportMapping, source: str) -> 
             "whole numbers of at most 18 digits, and batches whose product with the GPUs is one"
         ) from error
     return Imported(
-        tables={"trials": measured, "environment": environment(source, {LEFT_OUT: left_out} if left_out else {})},
+        tables={
+            "trials": measured,
+            "environment": environment(source, {name: words for name, words in facts.items() if words}),
+        },
         axes=axes_of(cells, mapping.study),
         notes=tuple(notes),
     )
@@ -117,7 +139,10 @@ def environment(source: str, facts: Mapping[str, str | None]) -> pa.Table:
 
 
 def axes_of(cells: Iterable[Mapping[str, Any]], study: str) -> dict[str, tuple[Any, ...]]:
-    """Dotted paths that vary, with their values; a batch that follows from the other one and the GPUs is no axis."""
+    """Dotted paths that vary, with their values; a batch that follows from the other one and the GPUs is no axis.
+
+    Settings of the communication are axes even of one value: that they are told is worth knowing.
+    """
     values: dict[str, dict[Any, None]] = {"gpus": {}}
     for cell in cells:
         for section, content in cell.items():
@@ -126,8 +151,28 @@ def axes_of(cells: Iterable[Mapping[str, Any]], study: str) -> dict[str, tuple[A
                 values.setdefault(f"{section}.{name}".removesuffix("."), {})[value] = None
     follows = "workload.batch_per_gpu" if study == "strong" else "workload.global_batch"
     return {
-        path: tuple(found) for path, found in values.items() if path == "gpus" or (len(found) > 1 and path != follows)
+        path: tuple(found)
+        for path, found in values.items()
+        if path == "gpus" or path.startswith(COMMUNICATION_AXES) or (len(found) > 1 and path != follows)
     }
+
+
+def _again(rows: int) -> str:
+    if rows == 1:
+        return "1 row that repeats another one word by word is counted once"
+    return f"{rows} rows that repeat another one word by word are counted once"
+
+
+def _retried(rows: int) -> str:
+    what = "row is a further attempt" if rows == 1 else "rows are further attempts"
+    return f"{rows} {what} at a trial: its last good one counts"
+
+
+def _unused(foreign: ForeignTable, columns: Mapping[str, str]) -> str:
+    """The columns without a place; empty where all have one."""
+    unused = [name[:LONGEST_NAME] for name in foreign.columns if name not in columns.values()]
+    more = len(unused) - COLUMNS_NAMED
+    return ", ".join([*unused[:COLUMNS_NAMED], *([f"{more} more"] if more > 0 else [])])
 
 
 def _left_out(numbers: Sequence[int]) -> str:
@@ -151,13 +196,30 @@ def _once(rows: list[dict[str, Any]], foreign: ForeignTable, *, by_id: bool) -> 
 
 
 def _fields(foreign: ForeignTable, place: int, columns: Mapping[str, str], mapping: ImportMapping) -> dict[str, Any]:
-    """One row by our names, numbers as numbers, null where there is no value."""
+    """One row by our names, numbers as numbers, null where there is no value.
+
+    Raises:
+        BadInput: a value cannot be what it should be, or is said twice, in two ways.
+    """
     where = f"{foreign.file}, row {foreign.numbers[place]}"
     raw = foreign.rows[place]
-    values = {name: value_of(name, raw[theirs], f"{where}, column {theirs}") for name, theirs in columns.items()}
-    values |= {name: value_of(name, value, f"constant {name}") for name, value in mapping.constants.items()}
-    values |= {"where": where, "number": foreign.numbers[place], "throughput column": columns.get("throughput_per_s")}
-    return values
+    told = [(name, raw[theirs], f"{where}, column {theirs}") for name, theirs in columns.items()]
+    told += [(name, value, f"constant {name}") for name, value in mapping.constants.items()]
+    row: dict[str, Any] = {}
+    for name, text, source in told:
+        field = ALIKE.get(name, name)
+        value, known = value_of(field, text, source), row.get(field)
+        if None not in (value, known) and value != known:
+            raise BadInput(f"{source}: found {seen(text)}; expected {known!r}, as another column says of {field}")
+        row[field] = known if value is None else value
+    row |= {"where": where, "number": foreign.numbers[place], "throughput column": columns.get("throughput_per_s")}
+    return row | in_our_words(row)
+
+
+def _told_apart(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows with a setting for each field of `APART` of which the table has several values."""
+    varied = {name for name in APART if len({row[name] for row in rows if row.get(name) is not None}) > 1}
+    return [row | {APART[name]: row[name] for name in varied if row.get(name) is not None} for row in rows]
 
 
 def _base_rows(rows: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
@@ -181,7 +243,3 @@ def _base_rows(rows: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
         }
         bases.setdefault((batch, row["base_throughput_per_s"], json.dumps(kept, sort_keys=True)), base)
     yield from bases.values()
-
-
-def _folded(name: str) -> str:
-    return "_".join(name.casefold().replace("/", "_per_").replace("-", "_").split())

@@ -26,6 +26,8 @@ from rtxscale.spec.mapping import ImportMapping
 
 DTYPES = {"float": "fp32", "half": "fp16", "bfloat16": "bf16"}
 MIB = 2**20
+SIGNED = ("nccl-tests version", "nccl-tests structured output")
+"""How outputs call themselves."""
 SAY_SETTINGS = (
     "nccl-tests does not write with which NCCL settings it ran: say them under constants of a mapping, such as "
     "nccl.p2p: disabled, or nccl.p2p: auto where none was set"
@@ -42,7 +44,7 @@ def looks_like_nccl_tests(text: str) -> bool:
     """
     head = text[:20_000]
     bare = head.lstrip()[:1] in ("{", "[")
-    words = {"algbw", "busbw"} <= set(head.replace('"', " ").split()) or "nccl-tests version" in head
+    words = {"algbw", "busbw"} <= set(head.replace('"', " ").split()) or any(name in head for name in SIGNED)
     return words or (bare and "out_of_place" in head)
 
 
@@ -150,14 +152,19 @@ def _collective(row: Row, operation: str, found: NcclTests, trial_id: str) -> di
 def _notes(found: NcclTests, without: int) -> tuple[str, ...]:
     notes = []
     if found.refused:
-        notes.append(f"{found.refused} rows could not be read whole, as when log lines break them up, and are left out")
+        notes.append(f"not read whole, as when log lines break them up, and left out: {_rows(found.refused)}")
     if without:
-        notes.append(f"{without} rows have no in-place result or no bytes and are left out")
+        notes.append(f"without an in-place result or without bytes, and left out: {_rows(without)}")
     if found.ranks == 1:
         notes.append("one GPU has no bus: its bandwidths are no evidence")
     if found.out_of_bounds:
-        notes.append(f"nccl-tests found {found.out_of_bounds} wrong values: trust none of its numbers")
+        values = "value" if found.out_of_bounds == 1 else "values"
+        notes.append(f"nccl-tests found {found.out_of_bounds} wrong {values}: trust none of its numbers")
     return tuple(notes)
+
+
+def _rows(count: int) -> str:
+    return f"{count} row{'s' * (count != 1)}"
 
 
 def _constant(constants: Mapping[str, Any], name: str) -> str | None:

@@ -15,12 +15,14 @@ from typing import Any
 from rtxscale.errors import BadInput
 from rtxscale.results.outcomes import Outcome
 from rtxscale.spec.cell import Cell, canonical_json, content_id, trial_id_of
-from rtxscale.spec.mapping import ImportMapping, is_field
+from rtxscale.spec.mapping import ImportMapping
+from rtxscale.spec.sweep import COMMUNICATION_AXES
 from rtxscale.stats.rounding import rounded
-from rtxscale.topology.null_words import null_reason
 
+AUTO = "auto"
 KIND = "imported"
 """Kind of a workload that the source does not name as one of ours."""
+UNNAMED = "an unnamed workload"
 WORDS: dict[str, Outcome] = {
     **dict.fromkeys(
         ("ok", "success", "succeeded", "terminated", "finished", "completed", "done", "passed"), Outcome.OK
@@ -39,13 +41,6 @@ STEPPED = frozenset({"steps_per_s", "step_time_s"})
 """Fields that tell steps; a step is as many samples as the global batch."""
 SAMPLES = ("image", "sample", "item", "example", "sequence")
 """Units of work that a batch is counted in."""
-WHOLE = frozenset({"gpus", "batch_per_gpu", "global_batch"})
-TEXTS = frozenset(
-    {
-        *("trial", "visit", "repeat", "slot", "outcome", "message", "workload", "work_unit", "precision"),
-        *("device", "device_name", "operation"),
-    }
-)
 COPIED = (
     *("message", "work_unit", "precision", "device", "loss_last", "power_w", "energy_j", "sm_clock_mhz"),
     *("temperature_max_c", "memory_peak_mib", "window_s"),
@@ -72,7 +67,10 @@ class Numbering:
 
 
 def cell_of(gpus: int, settings: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Canonical text and data of a cell from dotted settings; one of ours where it is valid, so that runs compare."""
+    """Canonical text and data of a cell from dotted settings; one of ours where it is valid, so that runs compare.
+
+    The text leaves out what is on `auto`, as that of a cell of ours does: both are the default cell.
+    """
     data: dict[str, Any] = {"gpus": gpus}
     for path, value in settings.items():
         section, _, name = path.partition(".")
@@ -81,45 +79,13 @@ def cell_of(gpus: int, settings: Mapping[str, Any]) -> tuple[str, dict[str, Any]
     try:
         cell = Cell.model_validate(data)
     except ValueError:
-        return canonical_json(data), data
+        kept = {name: _set(section) if isinstance(section, dict) else section for name, section in data.items()}
+        return canonical_json({name: section for name, section in kept.items() if section != {}}), data
     return cell.canonical(), data
 
 
-def value_of(name: str, raw: Any, where: str) -> Any:
-    """One value as our field holds it, null where there is none; `where` says in messages where it stands.
-
-    Raises:
-        BadInput: it is no number where one belongs.
-    """
-    if raw is None or (isinstance(raw, str) and null_reason(raw) is not None):
-        return None
-    if name in TEXTS:
-        return str(raw)
-    if not is_field(name) or "." in name:
-        return _plain(raw)
-    number = _number(raw)
-    if number is None:
-        raise BadInput(f"{where}: found {raw!r}; expected a number")
-    if name not in WHOLE:
-        return number
-    if not number.is_integer() or number < 1:
-        raise BadInput(f"{where}: found {raw!r}; expected a whole number of at least 1")
-    return int(number)
-
-
-def _number(raw: Any) -> float | None:
-    try:
-        return None if isinstance(raw, bool) else float(raw)
-    except (TypeError, ValueError, OverflowError):
-        return None
-
-
-def _plain(raw: Any) -> Any:
-    """The value of a setting: a number where the text is one."""
-    number = _number(raw)
-    if number is None or not math.isfinite(number):
-        return raw
-    return int(number) if number.is_integer() else number
+def _set(section: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in section.items() if value != AUTO}
 
 
 def trial_row(
@@ -134,7 +100,7 @@ def trial_row(
     if gpus is None:
         raise BadInput(f"{row['where']}: found no GPU count; expected a column gpus; map it in a mapping file")
     batch, total = batches(row, gpus)
-    settings = {name: value for name, value in row.items() if "." in name and value is not None}
+    settings = _settings(row, gpus)
     settings |= {"workload.batch_per_gpu": batch, "workload.global_batch": total}
     outcome, message = _outcome(row, mapping)
     throughput = _throughput(row, gpus, total, checked=outcome == Outcome.OK)
@@ -144,13 +110,13 @@ def trial_row(
         settings["workload.label"] = row["workload"]
     canonical, cell = cell_of(gpus, settings)
     visit, repeat, slot = _replicate(row, place, mapping, numbering, content_id(canonical))
-    trial_id = trial_id_of(canonical, visit, repeat, slot)
+    cell_id, trial_id = content_id(canonical), trial_id_of(canonical, visit, repeat, slot)
     columns = {name: row[name] for name in COPIED if row.get(name) is not None}
     return cell, {
         "trial_id": trial_id,
         "attempt": numbering.attempt(trial_id),
-        "cell_id": content_id(canonical),
-        "session_id": f"imported-{place}",
+        "cell_id": cell_id,
+        "session_id": f"imported-{cell_id}-{visit}",
         "visit": visit,
         "repeat": repeat,
         "slot": slot,
@@ -170,9 +136,19 @@ def trial_row(
     }
 
 
+def _settings(row: Mapping[str, Any], gpus: int) -> dict[str, Any]:
+    """The settings that a row tells, by dotted path; one GPU has no communication to be set."""
+    told = {name: value for name, value in row.items() if "." in name and value is not None}
+    if row.get("precision") is not None:
+        told["workload.precision"] = row["precision"]
+    return {name: value for name, value in told.items() if gpus > 1 or not name.startswith(COMMUNICATION_AXES)}
+
+
 def _label(cell: Mapping[str, Any]) -> str:
     """The workload as tables name it."""
     workload = cell["workload"]
+    if workload["kind"] == KIND:
+        return UNNAMED
     return "/".join(str(part) for part in (workload["kind"], workload.get("model") or workload.get("size")) if part)
 
 

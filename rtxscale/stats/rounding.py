@@ -32,3 +32,15 @@ def rounded(value: float, digits: int = 4) -> str:
     ('38,740', '2.538', '1,062')
     """
     return fixed(value, places(value, digits))
+
+
+def size(size_bytes: int) -> str:
+    """A message size.
+
+    >>> size(1048576), size(262144), size(1610612736), size(12)
+    ('1 MiB', '256 KiB', '1.5 GiB', '12 B')
+    """
+    for unit, factor in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if size_bytes >= factor:
+            return f"{size_bytes / factor:.4g} {unit}"
+    return f"{size_bytes} B"

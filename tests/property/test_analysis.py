@@ -1,5 +1,6 @@
 """Whatever the rows: the base has efficiency 1, and neither order nor repetition of rows changes a conclusion."""
 
+import math
 import random
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "analysis"))
 from made_trials import all_frames, assert_sound, collectives_frame, made_cell, made_row, trials_frame
 
 from rtxscale.analysis.conclude import conclude_tables
+from rtxscale.results.schema import TABLES
 
 AXES = {"gpus": [1, 2, 4], "nccl.algorithm": ["auto", "ring"], "workload.precision": ["bf16", "fp32"]}
 CELLS = [
@@ -43,6 +45,14 @@ def rows(draw):
     return list(made.values())
 
 
+def made_collective(row):
+    return {
+        **{name: row[name] for name in ("trial_id", "attempt")},
+        **{"operation": "all_reduce", "size_bytes": 2**20, "dtype": "fp32", "data_ok": True},
+        **{"time_mean_s": 1e-4, "time_p50_s": 1e-4, "algbw_gb_s": 10.0, "busbw_gb_s": 10.0},
+    }
+
+
 def concluded(trials):
     return conclude_tables(trials_frame(trials), collectives_frame(), axes=AXES)
 
@@ -60,6 +70,21 @@ def test_conclusions_are_sound_and_every_base_has_efficiency_one(trials):
     assert bases.unique(series).height == table.unique(series).height
     scaled = table["speedup"] * table["base_gpus"] / table["gpus"]
     assert table["efficiency"].to_list() == pytest.approx(scaled.to_list())
+
+
+@given(rows(), st.data())
+@settings(max_examples=60, deadline=None)
+def test_whatever_numbers_stand_in_the_tables_conclusions_are_sound(trials, data):
+    """Numbers of a measured machine can be anything: a card that reports nonsense, a meter that breaks."""
+    odd = st.sampled_from([None, math.nan, math.inf, -math.inf, 0.0, -1.0, 1e308, -1e308, 1e-320, 1.0])
+    collectives = [made_collective(row) for row in trials]
+    for table, kept in (("trials", trials), ("collectives", collectives)):
+        names = [column.name for column in TABLES[table] if column.kind == "float"]
+        for name in data.draw(st.lists(st.sampled_from(names), max_size=4)):
+            for row in kept:
+                row[name] = data.draw(odd)
+    conclusions = conclude_tables(trials_frame(trials), collectives_frame(collectives), axes=AXES)
+    assert_sound(conclusions)
 
 
 @given(rows())

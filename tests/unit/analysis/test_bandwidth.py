@@ -1,5 +1,7 @@
 """Bandwidth of collectives: replicates are visits, one GPU has no bus, wrong data does not count."""
 
+import math
+
 import polars as pl
 import pytest
 from made_trials import assert_sound, collectives_frame, made_row, trials_frame
@@ -76,7 +78,28 @@ def test_wrong_or_broken_rows_and_failed_attempts_do_not_count():
     rows = [timed(good, 300.0), timed(failed, 1.0), timed(wrong, 900.0, data_ok=False), timed(broken, float("inf"))]
     conclusions = concluded([good, failed, wrong, broken], rows)
     assert conclusions.bandwidth.select("busbw_gb_s", "trials").rows() == [(pytest.approx(300.0), 1)]
-    assert any("1 collectives returned wrong data" in remark for remark in conclusions.remarks)
+    assert any("1 collective returned wrong data and is not counted" in remark for remark in conclusions.remarks)
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"busbw_gb_s": -5.0},
+        {"busbw_gb_s": 1e300},
+        {"time_mean_s": math.inf},
+        {"time_mean_s": math.nan},
+        {"time_mean_s": -1.0},
+        {"size_bytes": 0},
+        {"operation": None},
+    ],
+)
+def test_a_number_that_cannot_be_is_left_out_and_said(columns):
+    good, odd = made_row(cell(2), None, visit=1), made_row(cell(2), None, visit=2)
+    conclusions = concluded([good, odd], [timed(good, 300.0), timed(odd, 300.0) | columns])
+    assert conclusions.bandwidth.select("busbw_gb_s", "trials").rows() == [(pytest.approx(300.0), 1)]
+    (remark,) = [remark for remark in conclusions.remarks if "not finite or impossible" in remark]
+    assert remark.startswith("1 collective lacked a name or a size, or had a time")
+    assert odd["trial_id"] in remark
 
 
 def test_rows_given_twice_count_once():

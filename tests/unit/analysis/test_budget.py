@@ -249,3 +249,9 @@ def test_the_remark_names_the_largest_part_only_where_it_is_told_from_nothing():
     assert [remark for remark in clear if "largest part is synchronisation, 12" in remark]
     nothing = concluded(*simulated(2, visits=1, slow_link_s=0.012)).remarks
     assert not [remark for remark in nothing if "Loss budget" in remark]
+
+
+def test_a_step_longer_than_thirty_years_is_no_step():
+    trials, steps = simulated(2, slow_link_s=0.012)
+    budget = concluded([row | {"step_time_mean_s": 1e308} for row in trials], steps).budget
+    assert budget["seconds_per_step"].drop_nulls().is_empty()

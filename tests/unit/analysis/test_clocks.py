@@ -133,3 +133,11 @@ def test_cards_are_listed_slowest_first_and_the_slowest_is_named():
     assert all(row["throughput_low"] < row["throughput_per_s"] for row in conclusions.cards.iter_rows(named=True))
     assert any("Slowest card in (gpus 1): GPU-1, 5.0 % behind" in remark for remark in conclusions.remarks)
     assert concluded([row for row in rows if row["slot"] == 0]).cards.height == 0
+
+
+def test_a_clock_that_is_no_number_is_none():
+    rows = visits(made_cell(1, 64), 100.0, 101.0, sm_clock_mhz=2000.0)
+    rows += [made_row(made_cell(2, 64), 180.0, sm_clock_mhz=clock) for clock in (math.inf,)]
+    rows += [made_row(made_cell(2, 64), 181.0, visit=2, sm_clock_mhz=1900.0)]
+    found = concluded(rows)
+    assert found.efficiency["sm_clock_mhz"].to_list() == [2000.0, 1900.0]

@@ -111,7 +111,7 @@ def test_bandwidths_are_compared_by_collective_and_size():
 
     old, new = (visits(made_cell(2, 64), None, None) for _ in range(2))
     row = only(compared(side(old, bandwidth(old, 20.0, 20.1)), side(new, bandwidth(new, 22.0, 22.1))))
-    assert (row["quantity"], row["unit"]) == ("bus bandwidth, all-reduce 1.0 MiB", "GB/s")
+    assert (row["quantity"], row["unit"]) == ("bus bandwidth, all-reduce 1 MiB", "GB/s")
     assert row["ratio"] == pytest.approx(1.1, rel=1e-3)
 
 

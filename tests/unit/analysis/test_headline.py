@@ -52,11 +52,19 @@ def test_other_curves_of_the_same_batch_are_counted():
     assert "weak efficiency 0.90 (0.90-0.90), one of 2 curves, with bf16 and NCCL's" in text
 
 
+def test_a_second_curve_over_another_base_names_it():
+    rows = curve(1, 16, 100.0, "both") + curve(2, 16, 190.0, "both") + curve(2, 32, 200.0, "both")
+    rows += curve(4, 16, 360.0, "both")
+    text = headline(rows, {"gpus": [1, 2, 4], "workload.batch_per_gpu": [16, 32]})
+    assert "at 3.60x (3.60-3.60) of one, weak efficiency 0.90" in text
+    assert "strong efficiency 0.90 (0.90-0.90) at 1.80x of 2, with" in text
+
+
 def test_a_single_curve_is_not_counted():
     assert "curve" not in headline(curve(1, 64, 100.0, "weak") + curve(2, 64, 180.0, "weak"))
 
 
-@pytest.mark.parametrize("noise", [1.5, 1e4, 1e200])
+@pytest.mark.parametrize("noise", [1.5, 1e4, 1e10])
 def test_an_interval_that_says_nothing_is_not_quoted(noise):
     rows = curve(1, 64, 100.0, "weak") + visits(made_cell(2, 64), 180.0 * noise, 180.0 / noise)
     text = headline(rows)
@@ -140,7 +148,8 @@ def test_cpu_workers_are_no_gpus_in_the_headline():
         ({"throughput_per_s": 0.0}, "whose throughput is 0"),
         ({"throughput_per_s": -5.0}, "whose throughput is negative"),
         ({"throughput_per_s": math.inf}, "whose throughput is not a finite number"),
-        ({"throughput_per_s": 1e308}, "whose throughput is above 1e+300 per second, which no machine reaches"),
+        ({"throughput_per_s": 1e308}, "whose throughput is above 1e+18 per second, which no machine reaches"),
+        ({"throughput_per_s": 1e-320}, "whose throughput is below 1e-09 per second, one unit of work in 30 years"),
         ({"loss_last": math.nan}, "whose loss is not a finite number"),
         ({"cell_id": None}, "without the name of a cell"),
     ],
@@ -162,3 +171,20 @@ def test_attempts_that_were_tried_again_are_kept_with_their_reasons():
     table = outcomes_table(found)
     assert [row[:2] for row in table.rows] == [("ok", "3"), ("unsteady, then tried again", "1 attempt")]
     assert concluded(curve(1, 64, 100.0, "weak")).retries.is_empty()
+
+
+def imported(rows):
+    return [row | {"source": "imported: t.csv (sha256 0)"} for row in rows]
+
+
+def test_an_import_is_spoken_of_as_one():
+    rows = [made_row(made_cell(1, 64), 100.0), made_row(made_cell(2, 64), 190.0)]
+    ring = made_row(made_cell(2, 64, algorithm="ring"), 195.0)
+    text = headline(imported(rows), {"gpus": [1, 2]})
+    assert "with settings not told; one visit gives no interval, import several independent sessions." in text
+    text = headline(imported([*rows, ring]), AXES)
+    assert "with nccl.algorithm on auto; one visit" in text
+    assert "unconfirmed; measuring both again, in fresh sessions, would settle it." in text
+    assert "import a second GPU count" in headline(imported(rows[:1]))
+    assert "the only trial, from t.csv" in " ".join(concluded(imported(rows[:1])).remarks)
+    assert "2 of 3 trials, from t.csv" in " ".join(concluded([*imported(rows), ring]).remarks)

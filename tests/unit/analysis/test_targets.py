@@ -1,5 +1,6 @@
 """Time to target: the median with runs that did not arrive, against a simulation that waits for all of them."""
 
+import math
 import statistics
 
 import numpy as np
@@ -67,3 +68,11 @@ def test_where_a_median_is_given_it_is_the_one_of_runs_that_were_all_waited_for(
         assert 2 * sum(time <= limit for time in times) <= len(times)
     else:
         assert found == pytest.approx(statistics.median(times))
+
+
+def test_a_run_without_its_time_says_nothing_and_one_without_its_work_says_its_time():
+    for told in (None, math.nan, math.inf):
+        silent = trials(("a", True, 3.0), ("b", False, 4.0)).with_columns(target_s=pl.lit(told, pl.Float64))
+        assert target_table(silent, LABELS).is_empty()
+    known = trials(("a", True, 3.0)).with_columns(target_work=pl.lit(None, pl.Float64))
+    assert target_remarks(target_table(known, LABELS)) == ("target, gpus 1: reached in 1 of 1 runs, median 3 s",)

@@ -22,7 +22,8 @@ def invoke(root, *words):
     return CliRunner().invoke(app, list(words), env={"RTXSCALE_RESULTS": str(root)})
 
 
-def made_run(root: Path, name: str, speeds: dict[int, list[float]], driver: str, hostile: str = "") -> str:
+def made_run(root: Path, name: str, speeds: dict[int, list[float | None]], driver: str, hostile: str = "") -> str:
+    """`None` as a speed is a crash."""
     sweep = Sweep.model_validate(
         {"name": name, "study": "weak", "workload": WORKLOAD, "axes": {"gpus": [1, 2]}, "question": "q?"}
     )
@@ -43,7 +44,7 @@ def made_run(root: Path, name: str, speeds: dict[int, list[float]], driver: str,
                     "study": "weak",
                     "device": "cuda",
                     "device_names": [hostile or "NVIDIA H200"],
-                    "outcome": "ok",
+                    "outcome": "crashed" if value is None else "ok",
                     "throughput_per_s": value,
                     "work_unit": "image",
                 }
@@ -111,6 +112,17 @@ def test_a_loss_with_one_visit_fails_and_says_that_it_may_be_noise(runs, tmp_pat
     result = invoke(root, "compare", old, once, "--fail-below", "0.95")
     assert result.exit_code == 1
     assert "1 of them may be noise" in result.stderr
+
+
+def test_a_cell_that_crashed_where_a_ran_fails_the_gate(runs, tmp_path):
+    root, old, _ = runs
+    broken = made_run(tmp_path, "broken", {1: [100.0, 100.1], 2: [None, None]}, "580.2")
+    result = invoke(root, "compare", old, broken, "--fail-below", "0.5")
+    assert result.exit_code == 1
+    assert result.stderr == (
+        "rtxscale: 1 of A's numbers has none in B, first in (gpus 2, defaults): no counted trial in B (crashed)\n"
+    )
+    assert invoke(root, "compare", broken, old, "--fail-below", "0.5").exit_code == 0, "what A lacks B need not have"
 
 
 def test_hostile_text_does_not_reach_the_terminal(tmp_path):

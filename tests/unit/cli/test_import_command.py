@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import polars as pl
 import pytest
 from typer.testing import CliRunner
 
@@ -63,7 +64,7 @@ def test_failed_repeated_and_broken_rows_do_not_count(tmp_path):
     right = EXPECTED["results_failed_nan_duplicates.csv"]["efficiency"]
     assert efficiencies(data) == pytest.approx(right)
     assert {row["gpus"]: row["trials"] for row in data["cells"]} == {1: 1, 2: 1}
-    assert "1 rows that repeat another one" in result.stderr
+    assert "1 row that repeats another one" in result.stderr
 
 
 def test_more_than_linear_is_shown_with_its_base_and_never_clipped(tmp_path):
@@ -103,6 +104,70 @@ def test_an_import_is_told_nothing_about_a_sweep(tmp_path):
     assert not any("sweep" in remark for remark in data["remarks"]), data["remarks"]
     assert any("rows: sessions in the mapping" in remark for remark in data["remarks"])
     assert "no sweep that this rtxscale can read" not in (invoke(tmp_path, "show", run).output)
+
+
+def test_nobody_is_told_to_run_an_import_again_or_that_its_settings_are_known(tmp_path):
+    table = tmp_path / "t.csv"
+    for text, words in (
+        ("1,100,8,\n2,190,8,\n", "with settings not told; one visit gives no interval, import several independent"),
+        ("1,100,8,\n", "1 GPU: an unnamed workload at 100.0 images/s; import a second GPU count."),
+        ("1,,8,ERROR\n", "a table with a finite, positive number in a row that ended well can be concluded from"),
+        ("1,,8,RUNNING\n", "Nothing can be concluded yet: 1 cancelled; import the rows that are missing as well."),
+    ):
+        table.write_text(f"gpus,images_per_s,batch_per_gpu,status\n{text}")
+        run, data, _ = imported(tmp_path, table)
+        assert words in data["headline"]
+        said = " ".join([data["headline"], *data["remarks"]])
+        assert not any(word in said for word in ("sweep", "confirm", "defaults", "NCCL's", "all 1 trials")), said
+        assert invoke(tmp_path, "report", run).exit_code == 0
+
+
+def test_settings_that_a_table_tells_are_named_and_auto_is_the_default(tmp_path):
+    table = tmp_path / "t.csv"
+    table.write_text("gpus,throughput,batch_per_gpu,nccl.algorithm\n1,100,8,auto\n2,190,8,auto\n2,195,8,Ring\n")
+    _, data, _ = imported(tmp_path, table)
+    assert "weak efficiency 0.95, with nccl.algorithm on auto" in data["headline"]
+    assert data["headline"].endswith(
+        "ring, 2.6 % over the default, unconfirmed; measuring both again, in fresh sessions, would settle it."
+    )
+    assert [(row["axis"], row["value"], row["reference"]) for row in data["effects"]] == [
+        ("nccl.algorithm", "ring", "auto")
+    ]
+
+
+def test_the_report_of_an_import_keeps_its_words_and_asks_for_no_sweep(tmp_path):
+    table = tmp_path / "t.csv"
+    table.write_text("gpus,throughput,batch_per_gpu,power_w\n1,100,8,300\n2,190,8,600\n")
+    run, _, _ = imported(tmp_path, table)
+    assert invoke(tmp_path, "report", run).exit_code == 0
+    page = (run / "report.html").read_text()
+    assert "run an unnamed workload at 1.90x" in page
+    assert "all imported, 2 count" in page
+    assert "3.16 J/unit" in page
+    assert not any(
+        word in page for word in ("node-1", "J/None", "planned: not known", "rtxscale confirm", "without Ray")
+    )
+
+
+def test_columns_that_nobody_has_read_are_said_in_the_run_as_well(tmp_path):
+    table = tmp_path / "t.csv"
+    table.write_text(
+        "gpus,throughput,batch_per_gpu,nccl_algorithm,flavour\n1,100,8,,a\n2,190,8,auto,a\n2,150,8,ring,b\n"
+    )
+    _, data, result = imported(tmp_path, table)
+    assert "note: columns not used: flavour" in result.stderr
+    (said,) = [remark for remark in data["remarks"] if "not used: flavour. If one of them is a setting" in remark]
+    assert said.endswith("rows that differ in it alone count as repeats.")
+    assert [row["axis"] for row in data["effects"]] == ["nccl.algorithm"], "our own name of a column is known"
+
+
+def test_a_sweep_of_very_many_batches_has_a_report(tmp_path):
+    table = tmp_path / "t.csv"
+    rows = [f"{gpus},{90 * gpus + batch},{batch}" for batch in range(1, 9) for gpus in (1, 2)]
+    table.write_text("\n".join(["gpus,throughput,batch_per_gpu", *rows, ""]))
+    run, _, _ = imported(tmp_path, table)
+    result = invoke(tmp_path, "report", run)
+    assert result.exit_code == 0, result.output
 
 
 def test_a_row_without_a_result_is_said_and_all_counts_agree(tmp_path):
@@ -179,3 +244,21 @@ def test_hostile_text_of_a_table_stays_text(tmp_path):
         shown = invoke(tmp_path, *words)
         assert shown.exit_code == 0, shown.output
         assert "\x1b" not in shown.output
+
+
+def test_the_json_of_a_fork_of_nccl_tests_is_known_by_its_name(tmp_path):
+    mapping = "constants: {operation: all_reduce, gpus: 2, nccl.p2p: auto}"
+    _, data, _ = imported(tmp_path, GOLDEN / "nccl_tests" / "fork_json_pr318.txt", mapping)
+    assert data["headline"].endswith("in all_reduce of 64 MiB with nccl.p2p on auto.")
+
+
+def test_our_own_table_of_trials_comes_back_as_it_went(tmp_path):
+    trials = pl.read_parquet(GOLDEN / "h200x2_nccl" / "trials.parquet")
+    table = tmp_path / "own.csv"
+    trials.drop([name for name, kind in trials.schema.items() if isinstance(kind, pl.List)]).write_csv(table)
+    _, data, _ = imported(tmp_path, table)
+    told = "nccl.algorithm, nccl.channels, nccl.protocol, nccl.p2p and ddp.bucket_mib on auto"
+    assert "at 1.52x of one, weak efficiency 0.76" in data["headline"]
+    assert told in data["headline"]
+    assert "(fastest measured: bucket 100 MiB, +18.2 %)" in data["headline"]
+    assert len(data["cells"]) == trials["cell_id"].n_unique()

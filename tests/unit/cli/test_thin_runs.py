@@ -129,7 +129,7 @@ def test_every_run_is_shown_and_reported(root):
                 "once its cause is mended, `rtxscale sweep SWEEP --fresh` measures anew.",
             ],
         ),
-        ("cut", ["Nothing can be concluded yet: 2 cancelled; run the same command again to finish the sweep."]),
+        ("cut", ["Nothing can be concluded yet: 2 cancelled; run the sweep again to finish it."]),
         ("one", ["No efficiency yet", "run a second GPU count", "in one visit only: no interval", "raise visits to 2"]),
         ("broken", ["without a number that can count", "2 whose throughput is not a finite number"]),
         ("odd", ["The settings of (gpus 1); (gpus 2, defaults) cannot be read", "or measure it again"]),

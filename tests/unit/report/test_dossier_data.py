@@ -105,6 +105,7 @@ def test_time_to_target_says_who_did_not_get_there():
         {"gpus": 1, "target_reached": True, "target_s": 2.0},
         {"gpus": 2, "target_reached": False, "target_s": 60.0},
         {"gpus": 2},
+        {"gpus": 2, "target_reached": True, "target_s": None},
     ]
     said = dossier_data.time_to_target(facts(trials=ran)).value
     assert said == "1 worker: 2 of 2 runs reached it, 2 to 4 s; 2 workers: 0 of 1 runs reached it"

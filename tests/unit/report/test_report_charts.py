@@ -20,6 +20,7 @@ from rtxscale.report.charts import expectation, figures
 from rtxscale.report.export import picture_spec, write_charts
 from rtxscale.report.knob_charts import effects_figure, heat_figures, knob_axes, relative_to_default
 from rtxscale.report.scaling_charts import Expectation, scaling_figures
+from rtxscale.report.scaling_curves import curve_of
 from rtxscale.report.scripts import vega_lite_version
 from rtxscale.report.theme import DARK, LIGHT, legend_columns
 
@@ -335,3 +336,14 @@ def test_pictures_replace_no_device_and_make_no_way(cpu_figures, tmp_path):
 def test_a_legend_never_has_less_than_one_column():
     assert legend_columns(("a" * 500,), 360) == 1
     assert legend_columns(("a", "b"), 720) > 2
+
+
+def test_of_many_curves_that_are_all_default_the_best_and_the_worst_are_told_apart():
+    rows = [
+        {"series": f"batch {n} per GPU", "is_default": True, "gpus": gpus, "base_gpus": 1, "throughput_per_s": 9.0 * n}
+        for n in range(9)
+        for gpus in (1, 2)
+    ]
+    curve = curve_of("weak", pl.DataFrame(rows, schema=EFFICIENCY))
+    assert curve.labels == [f"default (batch {n} per GPU)" for n in (8, 7, 6, 5, 0)]
+    assert curve.others == 4

@@ -83,8 +83,8 @@ def test_a_named_trial_counts_once_and_its_retries_are_attempts():
     assert [(row["attempt"], row["outcome"]) for row in rows] == [(1, "crashed"), (2, "ok"), (1, "ok")]
     assert rows[0]["trial_id"] == rows[1]["trial_id"] != rows[2]["trial_id"]
     assert imported.notes[:2] == (
-        "1 rows that repeat another one word by word are counted once",
-        "1 rows are further attempts at a trial: its last good one counts",
+        "1 row that repeats another one word by word is counted once",
+        "1 row is a further attempt at a trial: its last good one counts",
     )
 
 
@@ -107,6 +107,80 @@ def test_axes_are_what_varies():
     assert imported.axes == {"gpus": (2, 4), "nccl.p2p": ("auto", "disabled")}
 
 
+def test_settings_of_the_communication_are_axes_also_where_they_never_vary():
+    imported = import_table(
+        parse_foreign("gpus,nccl.p2p,throughput\n1,,50\n2,disabled,90\n", "t"),
+        mapping("constants: {batch_per_gpu: 64}"),
+        SOURCE,
+    )
+    assert imported.axes == {"gpus": (1, 2), "nccl.p2p": ("disabled",)}
+
+
+def test_auto_is_the_default_cell_and_one_gpu_has_no_communication():
+    told = trials("gpus,throughput,nccl.algorithm\n1,100,ring\n2,190,auto\n2,191,Default\n2,195,Ring\n2,196,ring\n")
+    plain = trials("gpus,throughput\n1,100\n2,190\n")
+    assert [row["cell_id"] for row in told[:3]] == [plain[0]["cell_id"], plain[1]["cell_id"], plain[1]["cell_id"]]
+    assert told[3]["cell_id"] == told[4]["cell_id"] != told[2]["cell_id"]
+    assert json.loads(told[3]["cell_json"])["nccl"] == {"algorithm": "ring"}
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "path"),
+    [
+        ("precision", ("BF16", "float32"), "workload.precision"),
+        ("unit", ("image", "tokens"), "workload.unit"),
+        ("gpu", ("NVIDIA GeForce RTX 5090", "NVIDIA GeForce RTX 4090"), "hardware.gpu"),
+        ("device", ("NVIDIA GeForce RTX 5090", "NVIDIA GeForce RTX 4090"), "hardware.gpu"),
+        ("device", ("cpu", "cuda:0"), "hardware.device"),
+    ],
+)
+def test_numbers_of_other_units_cards_and_precisions_are_other_cells(column, values, path):
+    """A mean over them says nothing, and a ratio is no efficiency."""
+    text = f"gpus,throughput,{column}\n" + "".join(f"{gpus},{100 * gpus},{one}\n" for gpus in (1, 2) for one in values)
+    imported = import_table(parse_foreign(text, "t"), mapping("constants: {batch_per_gpu: 64}"), SOURCE)
+    rows = imported.tables["trials"].to_pylist()
+    assert len({row["cell_id"] for row in rows}) == 4
+    assert path in imported.axes
+    alone = [row for row in text.splitlines() if values[1] not in row]
+    (first, _) = (
+        import_table(parse_foreign("\n".join(alone), "t"), mapping("constants: {batch_per_gpu: 64}"), SOURCE)
+        .tables["trials"]
+        .to_pylist()
+    )
+    assert path == "workload.precision" or path not in first["cell_json"], "one value tells nothing apart"
+
+
+@pytest.mark.parametrize(
+    ("text", "unit"),
+    [
+        ("gpus,images_per_s\n1,100\n", "image"),
+        ("gpus,Tokens/s\n1,100\n", "token"),
+        ("gpus,throughput\n1,100\n", None),
+        ("gpus,throughput,unit\n1,100,Samples/s\n", "sample"),
+        ("gpus,images_per_s,unit\n1,100,token\n", "token"),
+        ("gpus,steps_per_s\n1,100\n", None),
+    ],
+)
+def test_the_unit_of_work_is_said_by_its_column_or_by_that_of_the_throughput(text, unit):
+    assert trials(text)[0]["work_unit"] == unit
+
+
+def test_the_batch_may_stand_under_its_dotted_path():
+    (row,) = trials("gpus,throughput,workload.batch_per_gpu,workload.precision\n2,100,8,FP16\n", "{}")
+    assert (row["batch_per_gpu"], row["global_batch"], row["precision"]) == (8, 16, "fp16")
+
+
+@pytest.mark.parametrize("text", ["gpus,throughput,model\r1,100,a\r", 'gpus,throughput,model\n1,100,"a\u2028b"\n'])
+def test_lines_end_where_those_of_csv_do(text):
+    (row,) = trials(text)
+    assert row["workload"] in ("a", "a\u2028b")
+
+
+def test_repeats_of_a_cell_share_their_session():
+    rows = trials("gpus,throughput\n1,50\n2,100\n2,101\n")
+    assert [row["session_id"] == rows[1]["session_id"] for row in rows] == [False, True, True]
+
+
 def test_columns_without_a_place_are_named():
     imported = import_table(
         parse_foreign("gpus,throughput,mood\n2,100,fine\n", "t"), mapping("constants: {batch_per_gpu: 1}"), SOURCE
@@ -120,6 +194,14 @@ def test_columns_without_a_place_are_named():
         ("gpus,throughput\nx,100\n", None, "row 2, column gpus: found 'x'; expected a number"),
         ("gpus,throughput\n1.5,100\n", None, "expected a whole number of at least 1"),
         ("gpus,throughput\n0,100\n", None, "expected a whole number of at least 1"),
+        ("gpus,throughput\n1e308,100\n", None, "found '1e308'; expected a whole number of at least 1 and at most 18"),
+        ("gpus;throughput\n1;100,5\n", None, "found '100,5'; expected a number, with a point and without marks"),
+        (f"gpus,throughput,model\n1,100,{'x' * 301}\n", None, "column model: found 301 characters; expected at most"),
+        (
+            "gpus,throughput,workload.batch_per_gpu\n1,100,32\n",
+            None,
+            "constant batch_per_gpu: found 64; expected 32, as another column says of batch_per_gpu",
+        ),
         ("cards,throughput\n1,100\n", None, "found no GPU count"),
         ("gpus,throughput\n,100\n", None, "found no GPU count"),
         ("gpus,throughput\n2\n", None, "found 1 values; expected 2"),
