@@ -22,6 +22,7 @@ from rtxscale.analysis.counted import counted_trials, of_stage, settled_trials
 from rtxscale.analysis.differences import differences
 from rtxscale.analysis.frames import empty, moments, over_visits, series, shaped
 from rtxscale.analysis.settings import default_at, flatten
+from rtxscale.analysis.two_cards import card_signals
 from rtxscale.results.read import Run
 from rtxscale.stats.compare import equivalence, holm, independent_ratio
 from rtxscale.stats.rounding import size
@@ -64,6 +65,8 @@ class Comparison:
     run_b: str
     cells: pl.DataFrame
     differences: pl.DataFrame
+    signals: pl.DataFrame
+    """Where two known cards are compared: what their documented facts say to the ratios, as in `sanity`."""
 
     @property
     def compared(self) -> pl.DataFrame:
@@ -110,9 +113,9 @@ class Side:
 def compare(a: Run, b: Run) -> Comparison:
     """Compare two runs; works on any two, also empty ones."""
     first, second = read_side(a), read_side(b)
-    return Comparison(
-        run_a=a.run_id, run_b=b.run_id, cells=compared_cells(first, second), differences=differences(a, b)
-    )
+    cells, settings = compared_cells(first, second), flat_settings(first.cells)
+    signals = card_signals(cells, (first.cells.frame, second.cells.frame), settings)
+    return Comparison(run_a=a.run_id, run_b=b.run_id, cells=cells, differences=differences(a, b), signals=signals)
 
 
 def read_side(run: Run) -> Side:
@@ -221,7 +224,7 @@ def _words(rows: pl.DataFrame) -> list[pl.Expr]:
 
 def _reasons(rows: pl.DataFrame, a: Side, b: Side) -> list[str | None]:
     """Why a row is not compared; None for one that is."""
-    flat_a, flat_b = _flat_settings(a.cells), _flat_settings(b.cells)
+    flat_a, flat_b = flat_settings(a.cells), flat_settings(b.cells)
     return [_reason(row, (a, flat_a), (b, flat_b)) for row in rows.iter_rows(named=True)]
 
 
@@ -275,7 +278,7 @@ def _changes(own: Mapping[str, str], other: Mapping[str, str]) -> Iterator[str]:
             yield f"{path} ({mine}, {theirs})"
 
 
-def _flat_settings(cells: CellTable) -> dict[str, dict[str, str]]:
+def flat_settings(cells: CellTable) -> dict[str, dict[str, str]]:
     """Cell id -> every setting that is not a default, by dotted path; `gpus` always."""
     found = {}
     for cell_id, cell_json, gpus in cells.frame.select("cell_id", "cell_json", "gpus").iter_rows():

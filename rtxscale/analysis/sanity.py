@@ -126,7 +126,7 @@ def _extra_gpu(case: Case) -> Iterator[Row]:
         ]
         unmet = _unmet(cell, card, point["base_gpus"])
         words = f"extra-GPU efficiency {point['extra_gpu']:.2f} of {cell['label']}, {card.label}: {low:.2f}-{high:.2f}"
-        row = _judged(point["extra_gpu"], bounds, (low, high), words, unmet)
+        row = judged(point["extra_gpu"], bounds, (low, high), words, unmet)
         yield row | {"source": card.source_of("efficiency_range"), "cell_id": point["cell_id"], "gpus": point["gpus"]}
 
 
@@ -138,7 +138,7 @@ def _target(case: Case) -> Iterator[Row]:
             continue
         bounds = [point["efficiency_low"], point["efficiency_high"]]
         words = f"weak efficiency {point['efficiency']:.2f} of {cell['label']}, {card.label}: at least {TARGET}"
-        row = _judged(point["efficiency"], bounds, (TARGET, None), words, _unmet(cell, card, point["base_gpus"]))
+        row = judged(point["efficiency"], bounds, (TARGET, None), words, _unmet(cell, card, point["base_gpus"]))
         yield row | {"cell_id": point["cell_id"], "gpus": point["gpus"]}
 
 
@@ -148,7 +148,7 @@ def _superlinear(case: Case) -> Iterator[Row]:
         label = case.cells[point["cell_id"]]["label"]
         words = f"{point['curve']} efficiency {point['efficiency']:.2f} of {label}: at most 1"
         bounds = [point["efficiency_low"], point["efficiency_high"]]
-        row = _judged(point["efficiency"], bounds, (None, 1.0), words, "")
+        row = judged(point["efficiency"], bounds, (None, 1.0), words, "")
         yield row | {"cell_id": point["cell_id"], "gpus": point["gpus"]}
 
 
@@ -165,7 +165,7 @@ def _link(case: Case) -> Iterator[Row]:
         unmet = "the card has NVLink, whose bandwidth is not in the table" if card.nvlink else ""
         operation = str(point["operation"]).replace("_", "-")
         words = f"{operation} at {point['busbw_gb_s']:.3g} GB/s in {point['label']}; {card.link} carries {limit:.3g}"
-        row = _judged(point["busbw_gb_s"], [point["busbw_low"], point["busbw_high"]], (None, limit), words, unmet)
+        row = judged(point["busbw_gb_s"], [point["busbw_low"], point["busbw_high"]], (None, limit), words, unmet)
         yield row | {"cell_id": point["cell_id"], "gpus": point["gpus"]}
 
 
@@ -184,11 +184,11 @@ def _compile(case: Case) -> Iterator[Row]:
         words = (
             f"compile {most['value']} gains {most['ratio']:.3f} at {most['gpus']} GPUs and {one['ratio']:.3f} at one"
         )
-        row = _judged(most["ratio"], bounds, (floor, None), words, "the cards have NVLink" if nvlink else "")
+        row = judged(most["ratio"], bounds, (floor, None), words, "the cards have NVLink" if nvlink else "")
         yield row | {"gpus": most["gpus"]}
 
 
-def _judged(
+def judged(
     value: float, bounds: Iterable[float | None], expected: tuple[float | None, float | None], words: str, unmet: str
 ) -> Row:
     """A number against its range: outside only when its whole interval is, or itself where it has none."""

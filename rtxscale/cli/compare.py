@@ -62,6 +62,7 @@ def as_data(found: Comparison) -> dict[str, Any]:
         "summary": found.sentence(),
         "cells": told_bounds(found.cells).to_dicts(),
         "differences": found.differences.to_dicts(),
+        "signals": found.signals.to_dicts(),
     }
 
 
@@ -93,12 +94,16 @@ def judged(found: Comparison, bar: float) -> tuple[str, bool]:
 
 
 def _print(found: Comparison) -> None:
-    from rtxscale.report.comparison_tables import comparison_table, differences_table, uncompared_table
+    from rtxscale.analysis.sanity import sanity_remarks
+    from rtxscale.report.comparison_tables import ALL, comparison_table, differences_table, uncompared_table
+    from rtxscale.report.meaning_tables import signals_table
     from rtxscale.report.terminal import show_table
     from rtxscale.spec.printable import printable
 
-    print(printable(found.sentence()))
-    for table in (comparison_table(found), uncompared_table(found), differences_table(found)):
-        if table.rows:
+    for sentence in (found.sentence(), *sanity_remarks(found.signals)):
+        print(printable(sentence))
+    signals = signals_table(found.signals, more=ALL)
+    for table in (comparison_table(found), uncompared_table(found), signals, differences_table(found)):
+        if table is not None and table.rows:
             print()
             show_table(table, stream=sys.stdout)

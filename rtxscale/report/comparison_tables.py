@@ -13,6 +13,7 @@ from rtxscale.report.tables import Table
 
 ROWS = 60
 """Most rows of a table in a terminal; `--json` has all."""
+ALL = "--json has all"
 
 
 def comparison_table(comparison: Comparison) -> Table:
@@ -61,4 +62,4 @@ def differences_table(comparison: Comparison) -> Table:
 
 
 def _left_out(height: int) -> str:
-    return f"{height - ROWS} more rows: --json has all." if height > ROWS else ""
+    return f"{height - ROWS} more rows: {ALL}." if height > ROWS else ""

@@ -224,6 +224,8 @@ NUMBERS: dict[str, Derived] = {
     "compile_gain": compile_gain,
     "signals": signals,
     "fp8_gain": fp8_gain,
-    "needs_two_cards": _needs_runs("a run has one model of GPU; compare two dossiers with --diff"),
-    "needs_two_links": _needs_runs("a run has one generation of PCIe; compare two dossiers with --diff"),
+    "needs_two_cards": _needs_runs("a run has one model of GPU; rtxscale compare holds two runs against each other"),
+    "needs_two_links": _needs_runs(
+        "a run has one generation of PCIe; rtxscale compare holds two runs against each other"
+    ),
 }

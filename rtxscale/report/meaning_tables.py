@@ -44,7 +44,11 @@ def meaning_tables(conclusions: Conclusions, workers: str, *, brief: bool = Fals
 
 def sanity_table(conclusions: Conclusions, *, brief: bool = False) -> Table | None:
     """What was held against known ranges and limits; in brief only what lies outside."""
-    sanity = conclusions.sanity
+    return signals_table(conclusions.sanity, brief=brief, more="rtxscale show --csv sanity")
+
+
+def signals_table(sanity: pl.DataFrame, *, more: str, brief: bool = False) -> Table | None:
+    """Signals as a table; `more` says where those are that are left out."""
     shown = sanity.filter(pl.col("status") == "outside").head(FEW) if brief else sanity.head(ROWS)
     if shown.is_empty():
         return None
@@ -54,7 +58,7 @@ def sanity_table(conclusions: Conclusions, *, brief: bool = False) -> Table | No
         for row in shown.iter_rows(named=True)
     ]
     left_out = sanity.height - shown.height
-    note = f"{left_out} more: rtxscale show --csv sanity" if left_out else ""
+    note = f"{left_out} more: {more}" if left_out else ""
     return Table(key="sanity", title="Sanity signals", columns=columns, rows=rows, note=note)
 
 

@@ -8,6 +8,7 @@ from made_trials import collectives_frame, made_cell, made_row, trials_frame, vi
 
 from rtxscale.analysis.compare import COMPARED, Comparison, compared_cells, side_of
 from rtxscale.analysis.differences import DIFFERENCES
+from rtxscale.analysis.tables import SANITY
 from rtxscale.stats.intervals import log_moments, ratio_interval
 
 AXES = {"gpus": [1, 2], "nccl.algorithm": ["auto", "ring"]}
@@ -119,5 +120,11 @@ def test_nothing_against_nothing():
     assert compared(side([]), side([])).height == 0
     table = compared(side([]), side(visits(made_cell(2, 64), 100.0)))
     assert only(table)["verdict"] == "not comparable: only in B; A has no cell like it"
-    empty = Comparison(run_a="a", run_b="b", cells=table, differences=pl.DataFrame(schema=DIFFERENCES))
+    empty = Comparison(
+        run_a="a",
+        run_b="b",
+        cells=table,
+        differences=pl.DataFrame(schema=DIFFERENCES),
+        signals=pl.DataFrame(schema=SANITY),
+    )
     assert empty.sentence() == "b against a: nothing could be compared."
