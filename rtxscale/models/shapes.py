@@ -50,6 +50,10 @@ class DecoderShape:
             "down_proj": (self.ffn, self.hidden),
         }
 
+    def has(self, adapter: Adapter) -> bool:
+        """Whether its blocks have every matrix beside which the adapter is to stand."""
+        return self.matrices.keys() >= set(adapter.targets)
+
     @property
     def block_matrices(self) -> int:
         """Weights of one block's matrices."""

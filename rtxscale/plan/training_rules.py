@@ -6,6 +6,7 @@ One small pure rule per reason, as in `plan.rules`, which looks at them in order
 from __future__ import annotations
 
 from rtxscale.models.decoder_settings import SHARDED
+from rtxscale.models.shapes import SIZES
 from rtxscale.plan.site import Site
 from rtxscale.spec.cell import Cell
 from rtxscale.spec.training import Learning
@@ -99,6 +100,20 @@ def sharding_takes_precision(cell: Cell, site: Site) -> str | None:
     return f"precision fp16 with parallel {workload.parallel} is not supported: gradients are scaled whole; use bf16"
 
 
+def blocks_have_the_targets(cell: Cell, site: Site) -> str | None:
+    """A decoder of a named size is a Llama; what one's own has, `workloads.local_decoder` looks at."""
+    workload = cell.workload
+    if not isinstance(workload, LanguageWorkload) or workload.adapter is None or workload.path:
+        return None
+    matrices = SIZES[workload.size].matrices
+    missing = [target for target in workload.adapter.targets if target not in matrices]
+    if not missing:
+        return None
+    return (
+        f"lora_targets {', '.join(missing)}: no block of size {workload.size} has it; use some of {', '.join(matrices)}"
+    )
+
+
 def quantised_base_is_whole(cell: Cell, site: Site) -> str | None:
     """QLoRA: four-bit weights are not sharded, and bitsandbytes has no kernels for the oldest cards."""
     workload = cell.workload
@@ -143,6 +158,7 @@ TRAINING_RULES = (
     whole_buckets_under_compile,
     attention_kernel_exists,
     sharding_takes_precision,
+    blocks_have_the_targets,
     quantised_base_is_whole,
     graphs_keep_addresses,
     schedule_goes_beyond_its_warm_up,

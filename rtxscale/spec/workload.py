@@ -21,7 +21,10 @@ CompileMode = Literal["off", "default", "reduce-overhead", "max-autotune"]
 Operation = Literal["all_reduce", "reduce_scatter", "all_gather", "broadcast", "all_to_all"]
 DecoderSize = Literal["tiny", "125m", "350m", "1b", "7b", "13b"]
 AttentionKernel = Literal["auto", "flash", "efficient", "math", "cudnn", "flash_attention_2"]
-Matrix = Literal["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+Matrix = Literal[
+    "q_proj", "k_proj", "v_proj", "qkv_proj", "o_proj", "gate_proj", "up_proj", "gate_up_proj", "down_proj"
+]
+"""Of every block; those that are several in one are only in some models of one's own, such as Phi-3."""
 
 CUDA_GRAPH_MODES = ("reduce-overhead", "max-autotune")
 """Modes of torch.compile that use CUDA graphs on GPUs."""

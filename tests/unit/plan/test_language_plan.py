@@ -137,6 +137,13 @@ def test_scaled_gradients_are_not_sharded(parallel):
     )
 
 
+def test_a_llama_has_no_fused_matrices_to_adapt():
+    asked = {"tuning": "lora", "lora_targets": ["q_proj", "qkv_proj"]}
+    assert "lora_targets qkv_proj: no block of size tiny has it; use some of q_proj, k_proj" in only_reason(
+        {"gpus": [1]}, machine(gpus=1), **asked
+    )
+
+
 def test_nor_are_those_of_a_diffusion_model():
     latents = {"kind": "diffusion", "model": "tiny", "batch_per_gpu": 1, "precision": "fp16"}
     with pytest.raises(PlanError, match="parallel fsdp is not supported: gradients are scaled whole"):

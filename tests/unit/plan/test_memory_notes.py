@@ -65,3 +65,10 @@ def test_a_model_of_ones_own_whose_shape_is_known_is_flagged_and_never_dropped()
     assert said(make_plan(asked, machine(gpus=1)), "memory of language/mine is not predicted here")
     assert "fsdp" in what_would_fit(cell, 32607, {}, made.catalogue)
     assert what_would_fit(cell, 32607, {}).startswith("not known what would fit")
+
+
+def test_matrices_that_a_shape_has_not_are_not_predicted():
+    own = {"kind": "language", "path": "mine", "batch_per_gpu": 1, "tuning": "lora", "lora_targets": ["qkv_proj"]}
+    known = shipped().joined(Catalogue(shapes={"mine": SIZES["7b"]}))
+    made = make_plan(sweep({"gpus": [1]}, workload=own), machine(gpus=1), known)
+    assert said(made, "memory of language/mine is not predicted here")

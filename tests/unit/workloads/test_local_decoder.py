@@ -148,6 +148,16 @@ def test_adapters_start_from_the_models_own_weights(tuning, beside):
     assert losses(running, 1)[0] == pytest.approx(theirs, rel=0.02)
 
 
+def test_adapters_stand_beside_fused_matrices_where_a_model_has_them(beside):
+    (beside / "m" / "config.json").write_text(json.dumps({"model_type": "phi3", **SMALL, "pad_token_id": 0}))
+    asked = {"tuning": "lora", "lora_targets": ("qkv_proj", "gate_up_proj")}
+    assert complaints([declared(**asked)], str(beside)) == []
+    running = Language().prepare(context(**asked))
+    (row,) = [row for row in running.attest() if row.subject == "workload.tuning"]
+    assert row.observed.startswith("lora, ")
+    assert losses(running, 2)
+
+
 def test_flops_are_those_of_the_shape_or_not_known(beside):
     cell = Cell(workload=declared())
     configured(beside)

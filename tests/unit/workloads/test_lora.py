@@ -136,7 +136,8 @@ def test_checkpointing_changes_no_loss(checkpointing):
 def test_the_targets_of_the_spec_are_those_of_the_model():
     from typing import get_args
 
-    assert get_args(Matrix) == tuple(SIZES["tiny"].matrices)
+    fused = ("qkv_proj", "gate_up_proj")  # of models of one's own
+    assert tuple(name for name in get_args(Matrix) if name not in fused) == tuple(SIZES["tiny"].matrices)
     model = prepared()._wrapped
     block = {name.rpartition(".")[2]: module for name, module in model.model.layers[0].named_modules()}
     for name, (inputs, outputs) in SIZES["tiny"].matrices.items():
