@@ -3,8 +3,8 @@
 Pure. Indices are taken in PCI bus order, which is how every rank is started (CUDA_DEVICE_ORDER=PCI_BUS_ID). Caller:
 `telemetry.facts`.
 
-Source: CUDA C++ Programming Guide, environment variables; for repeated and abbreviated entries PyTorch's
-`torch.cuda._parse_visible_devices`, which follows the driver.
+Source: CUDA C++ Programming Guide, environment variables; of MIG instances the MIG user guide, device enumeration; for
+repeated and abbreviated entries PyTorch's `torch.cuda._parse_visible_devices`, which follows the driver.
 """
 
 from __future__ import annotations
@@ -52,6 +52,8 @@ def visible_devices(value: str | None, gpus: Sequence[str], mig_instances: Seque
         if match.uuid in found:
             return Visible(uuids=(), notes=(f"{said} names {entry!r} twice: CUDA then shows no GPU",))
         found.append(match.uuid)
+    if len(found) > 1 and found[0] in mig_instances:
+        return Visible(uuids=(found[0],), notes=(f"{said}: CUDA shows a process one MIG instance, the first",))
     return Visible(uuids=tuple(found))
 
 

@@ -58,7 +58,7 @@ def test_recorded_values(value):
         ("GPU-0,GPU-00", [], "twice"),
         ("GPU-7", [], "fits no device"),
         ("MIG-0000000", [], "fits several"),
-        (f"{M1},{M0}", [M1, M0], None),
+        (f"{M1},{M0}", [M1], "one MIG instance, the first"),
         ("0,GPU-1", [A], "another form"),
         ("1gpu2", [B], None),
         ("1,", [B], "neither an index nor a UUID"),
