@@ -1,9 +1,9 @@
 """Model FLOPs utilisation: what the model needs, over the documented dense peak of the card with fp32 accumulation.
 
 None where the model's FLOPs were not recorded, or no peak is documented of the card in the precision that the trial
-computed in; the note says which. A peak stands for no other precision than its own. Beside it the same
-over the roof, the rate of matrix products in the trial's precision that the sessions measured, which needs no known
-card. Called by `analysis.interpret`.
+computed in; the note says which. A peak stands for no other precision than its own. Beside it the same over the roof,
+the rate of matrix products in the trial's precision that the sessions measured, which needs no known card. Called by
+`analysis.interpret`.
 
     MFU = throughput x FLOPs per unit of work / (GPUs x peak)      roof utilisation = the same / (GPUs x roof)
 """

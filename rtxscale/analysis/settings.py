@@ -177,6 +177,7 @@ def flatten(section: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str,
 
 
 @cache
+@cache
 def default_at(path: str, kind: str) -> str | None:
     """What a field has when a sweep does not mention it; None for a field that does not exist or has no default.
 

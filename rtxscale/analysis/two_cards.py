@@ -50,6 +50,7 @@ class Pair:
     kind: str
     model: str
     precision: str
+    compile: str
 
 
 def card_signals(compared: pl.DataFrame, devices: Iterable[pl.DataFrame], settings: Mapping[str, Any]) -> pl.DataFrame:
@@ -74,9 +75,9 @@ def _pairs(compared: pl.DataFrame, devices: Iterable[pl.DataFrame], settings: Ma
             continue
         flat = settings[row["cell_id"]]
         kind = flat.get("workload.kind", "vision")
-        known = (flat.get(path) or default_at(path, kind) or "" for path in ("workload.model", "workload.precision"))
-        model, precision = known
-        yield Pair(a=a, b=b, row=row, kind=kind, model=model, precision=precision)
+        paths = ("workload.model", "workload.precision", "workload.compile")
+        model, precision, compiled = (flat.get(path) or default_at(path, kind) or "" for path in paths)
+        yield Pair(a=a, b=b, row=row, kind=kind, model=model, precision=precision, compile=compiled)
 
 
 def _between(pairs: Iterable[Pair]) -> Iterator[Row]:
@@ -102,19 +103,25 @@ def _sorted(one: float, other: float) -> tuple[float, float]:
 
 def _averages(pairs: Iterable[Pair]) -> Iterator[Row]:
     """What vision models gain on average, and transformers beyond ResNet-50, from the older to the newer card."""
-    gains: dict[str, list[float]] = {}
+    gains: dict[str, dict[tuple[str, str], list[float]]] = {}
     for pair in pairs:
         if pair.kind == "vision" and pair.precision in AMP:
             gain = float(np.log(pair.row["ratio"])) * (1 if pair.b.label == NEWER else -1)
-            gains.setdefault(pair.model, []).append(gain)
+            gains.setdefault(pair.model, {}).setdefault((pair.precision, pair.compile), []).append(gain)
     if not gains:
         return
-    by_model = {model: float(np.exp(np.mean(values))) for model, values in gains.items()}
-    mean = float(np.exp(np.mean(np.log(list(by_model.values())))))
-    models = f"{len(by_model)} model{'s' * (len(by_model) > 1)}"
+    mean = float(np.exp(np.mean([np.log(_mean(found, found)) for found in gains.values()])))
+    models = f"{len(gains)} model{'s' * (len(gains) > 1)}"
     words = f"{NEWER} over {OLDER} {mean:.2f} on average over {models}, where a lab found 1.44"
     yield AVERAGE | judged(mean, [None, None], (None, None), words, "the source gives a number without a range")
-    for swin in sorted(model for model in by_model if model.startswith("swin") and "resnet50" in by_model):
-        more = by_model[swin] / by_model["resnet50"]
-        words = f"{NEWER} over {OLDER} {by_model[swin]:.2f} with {swin} and {by_model['resnet50']:.2f} with resnet50"
-        yield BY_MODEL | judged(more, [None, None], (1.0, None), words, "")
+    plain = gains.get("resnet50", {})
+    for model in sorted(model for model in gains if model.startswith("swin")):
+        if shared := sorted(gains[model].keys() & plain.keys()):
+            one, other = (_mean(found, shared) for found in (gains[model], plain))
+            words = f"{NEWER} over {OLDER} {one:.2f} with {model} and {other:.2f} with resnet50"
+            yield BY_MODEL | judged(one / other, [None, None], (1.0, None), words, "")
+
+
+def _mean(gains: Mapping[tuple[str, str], list[float]], settings: Iterable[tuple[str, str]]) -> float:
+    """The mean ratio over these settings, each counting once."""
+    return float(np.exp(np.mean([np.mean(gains[one]) for one in settings])))

@@ -55,7 +55,7 @@ class GpuFacts:
 
     def peak_tflops(self, precision: str) -> float | None:
         """The documented dense peak in a precision; None where there is none."""
-        return None if self.peaks is None else dict(asdict(self.peaks)).get(precision)
+        return None if self.peaks is None else asdict(self.peaks).get(precision)
 
 
 EFFICIENCY_CONDITIONS = "vision training with AMP and compile, data-parallel over PCIe; indicative, not a promise"

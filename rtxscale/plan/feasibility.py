@@ -141,8 +141,9 @@ def training_of(workload: Workload, gpus: int, catalogue: Catalogue | None = Non
     catalogue = shipped() if catalogue is None else catalogue
     if isinstance(workload, LanguageWorkload):
         shape = catalogue.shapes.get(workload.path) if workload.path else SIZES[workload.size]
-        known = shape is not None and (workload.adapter is None or shape.has(workload.adapter))
-        return decoder_training(workload, shape, gpus) if known and shape is not None else None
+        if shape is None or (workload.adapter is not None and not shape.has(workload.adapter)):
+            return None
+        return decoder_training(workload, shape, gpus)
     if not isinstance(workload, VisionWorkload | DiffusionWorkload):
         return None
     subject = subject_of(workload, gpus)

@@ -70,6 +70,29 @@ def test_transformers_gain_more_than_resnet50(swin, status):
     assert (last["rule"], last["status"]) == ("RTX 5090 over RTX 4090 by model", status)
 
 
+def test_models_are_held_against_each_other_in_equal_settings_only():
+    slow = side("4090", {(1, "resnet50"): [100.0, 100.1], (1, "swin_base_patch4_window7_224"): [100.0, 100.1]})
+    fast = side("5090", {(1, "resnet50"): [140.0, 140.1], (1, "swin_base_patch4_window7_224"): [130.0, 130.1]})
+    assert signals(slow, fast)["rule"].to_list()[-1] == "RTX 5090 over RTX 4090 by model"
+    mixed = [
+        side_of(
+            trials_frame(
+                [
+                    row
+                    for model, precision in (("resnet50", "fp16"), ("swin_base_patch4_window7_224", "bf16"))
+                    for row in visits(
+                        made_cell(1, 256, model=model, precision=precision), *values, device_names=[CARDS[card]]
+                    )
+                ]
+            ),
+            collectives_frame(),
+            {"gpus": [1]},
+        )
+        for card, values in (("4090", [100.0, 100.1]), ("5090", [140.0, 140.1]))
+    ]
+    assert signals(*mixed)["rule"].to_list()[-1] == "RTX 5090 over RTX 4090"
+
+
 def test_one_card_unknown_facts_or_no_gpu_in_common_say_nothing():
     values = {(1, "resnet50"): [1400.0, 1401.0]}
     assert signals(old(), side("4090", values)).is_empty()
