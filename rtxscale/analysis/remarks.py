@@ -150,7 +150,7 @@ def _without_base(evidence: Evidence) -> Iterator[str]:
     else:
         results = "results of more" if evidence.advice.imported else "more"
         yield (
-            f"Only one {one} has a result ({', '.join(single['label'].head(SHOWN))}): {evidence.advice.run} {results} "
+            f"Only one {one} has a result ({'; '.join(single['label'].head(SHOWN))}): {evidence.advice.run} {results} "
             f"{one}s for an efficiency."
         )
 

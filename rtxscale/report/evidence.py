@@ -121,6 +121,9 @@ _METHOD_COLUMNS = (
 )
 
 
+THROUGHPUT = "work of all workers in the window over its wall time, barrier to barrier"
+
+
 def _method(trials: pl.DataFrame, counts: TrialCounts) -> Iterator[tuple[str, str]]:
     counted = trials.filter(pl.col("outcome") == Outcome.OK)
     yield "Measured", _period(trials)
@@ -137,14 +140,15 @@ def _method(trials: pl.DataFrame, counts: TrialCounts) -> Iterator[tuple[str, st
     if sentinels.height:
         yield "Sentinels", f"{counts.sentinels}, in {sentinels['session_id'].n_unique()} sessions"
     yield "Warm-up", _median(counted["warmup_s"], "s (median, first step included)")
-    yield "Soak", _median(counted["soak_s"].filter(counted["soak_s"] > 0), "s", nothing="none")
+    soaked = counted["soak_s"].drop_nulls()
+    yield "Soak", _median(soaked.filter(soaked > 0), "s", nothing="none" if soaked.len() else UNKNOWN)
     yield "Window", f"{_median(counted['window_s'], 's')}, {_median(counted['window_steps'], 'steps')} (medians)"
     yield "Steady state", steady_words(counted)
     yield (
         "Outside",
         _median(counted["outside_s"], "s of a trial neither soak, warm-up, window nor collectives (median)"),
     )
-    yield "Throughput", "work of all workers in the window over its wall time, barrier to barrier"
+    yield "Throughput", "as the imported file says it" if counts.imported else THROUGHPUT
     yield "Intervals", "95 %, over sessions (Welch's t on logs of session means)"
 
 

@@ -144,6 +144,8 @@ def test_the_report_of_an_import_keeps_its_words_and_asks_for_no_sweep(tmp_path)
     assert "run an unnamed workload at 1.90x" in page
     assert "all imported, 2 count" in page
     assert "3.16 J/unit" in page
+    assert "as the imported file says it" in page
+    assert "barrier to barrier" not in page
     assert not any(
         word in page for word in ("node-1", "J/None", "planned: not known", "rtxscale confirm", "without Ray")
     )
