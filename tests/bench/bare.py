@@ -53,7 +53,7 @@ CASES: dict[str, dict[str, Any]] = {
     "1b-8k": DECODER,
     "1b-8k-checkpointing": {**DECODER, "checkpointing": "on"},
     "7b-lora": ADAPTED,
-    "sdxl": {"kind": "diffusion", "batch_per_gpu": 8, "checkpointing": "on"},
+    "sdxl": {"kind": "diffusion", "batch_per_gpu": 32, "checkpointing": "on"},
 }
 """Large enough that an H200 decides how long a step takes: at batch 1 of most models its host does, and scatters."""
 TINY: dict[str, dict[str, Any]] = {
