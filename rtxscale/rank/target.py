@@ -1,8 +1,9 @@
 """Time to target: a model trained from its first weights until a metric reaches a value, or for as long as allowed.
 
-It comes after everything that a trial measures and touches none of it. Evaluation stops the clock, and the first step,
-most of which may be compilation, counts as long as the others. Each visit and repeat has a seed of its own, of first
-weights and of the order of data; cells have the same seeds. Not reached is an answer. Caller: `rank.trial`.
+It comes after everything that a trial measures and touches none of it, by what that has built and compiled. Evaluation
+stops the clock, and the first step, which makes the optimizer's states, counts as long as the others. Each visit and
+repeat has a seed of its own, of first weights and of the order of data; cells have the same seeds. Not reached is an
+answer. Caller: `rank.trial`.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ from rtxscale.stats.steady import steepest
 from rtxscale.workloads.collectives import Request, Timing
 from rtxscale.workloads.delay import with_delay
 from rtxscale.workloads.model_flops import training_flops
-from rtxscale.workloads.protocol import Context, Running, work_of_latest
+from rtxscale.workloads.protocol import Context, Restartable, Running, work_of_latest
 from rtxscale.workloads.raw_collectives import request_of, time_request
 from rtxscale.workloads.registry import IMPLEMENTATIONS
 from rtxscale.workloads.updates import skipped_steps
@@ -70,21 +70,23 @@ def run_trial(order: Order, session: Session) -> RankReport:
             session.control.exchange(None)
             built_s = time.perf_counter() - started
             report = _measure(order, session, context, with_delay(running, cell.planted, context), built_s)
-        report = with_roof(report, session, None if training_flops(cell.workload) is None else cell.workload.precision)
-        return _to_target(order, session, context, report)
+            report = _to_target(order, session, running, report)
+        return with_roof(report, session, None if training_flops(cell.workload) is None else cell.workload.precision)
 
 
-def _to_target(order: Order, session: Session, context: Context, report: RankReport) -> RankReport:
+def _to_target(order: Order, session: Session, running: Running, report: RankReport) -> RankReport:
     """The report with what the run to the target found, for the sweep's own trials that ended well."""
     target = order.trial.cell.target
-    ended_well = session.control.exchange(report.outcome)[0] is Outcome.OK
-    if target is None or order.trial.stage != "sweep" or not ended_well:
+    if target is None or order.trial.stage != "sweep":
         return report
-    session.tidy()
+    if session.control.exchange(report.outcome)[0] is not Outcome.OK:
+        return report
+    if not isinstance(running, Restartable):
+        raise TypeError(f"found a target for a workload of kind {order.trial.cell.workload.kind}; expected training")
     seed = seed_of(order.trial)
-    with closing(IMPLEMENTATIONS[context.workload.kind].prepare(replace(context, seed=seed))) as running:
-        session.control.exchange(None)
-        approach = train_to_target(target, running, session)
+    running.restart(seed)
+    session.control.exchange(None)
+    approach = train_to_target(target, running, session)
     return report if report.rank != 0 else replace(report, facts={**report.facts, **approach.facts(seed)})
 
 

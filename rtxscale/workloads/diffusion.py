@@ -6,6 +6,7 @@ noise schedule is SDXL's. Rows are training, never inference. Caller: `registry`
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -21,11 +22,11 @@ from rtxscale.workloads.inputs import attest_directory
 from rtxscale.workloads.latents import attest_augmentations, latent_sets
 from rtxscale.workloads.loading import Batches, Loaded, OnDevice, attest_data
 from rtxscale.workloads.noise import TIMESTEPS, noised, signal_shares
-from rtxscale.workloads.parallel import attest_parallel, bucket_layout, data_parallel, fully_sharded
+from rtxscale.workloads.parallel import attest_parallel, bucket_layout, data_parallel, fully_sharded, let_go
 from rtxscale.workloads.precision import AUTOCAST, attest_precision, autocast, set_precision
 from rtxscale.workloads.protocol import Bucket, Context
 from rtxscale.workloads.resident import Resident, give_up, resident
-from rtxscale.workloads.schedule import Schedule, rate_of
+from rtxscale.workloads.schedule import rate_of
 from rtxscale.workloads.unet import blocks_of, build_unet, draw_batch, fill
 from rtxscale.workloads.updates import Updates
 
@@ -60,8 +61,7 @@ class DiffusionTraining:
     def __init__(self, workload: DiffusionWorkload, context: Context, model: Any) -> None:
         """Wrap the model and draw this rank's batch."""
         device = context.device
-        batch = batch_of(workload, context)
-        self.work_per_step: float | None = float(batch)
+        self.work_per_step: float | None = float(batch_of(workload, context))
         self._workload, self._device, self._world, self._bare = workload, device, context.world, model
         self._context = context
         sharded = _is_sharded(workload, context)
@@ -69,25 +69,36 @@ class DiffusionTraining:
         # Blocks of a sharded model are compiled one by one, inside the hooks that gather them.
         compiled = workload.compile != "off" and not sharded
         self._model: Any = torch.compile(wrapped, mode=workload.compile) if compiled else wrapped
-        seed = SEED + context.rank + RANKS * context.seed
         self._sets = None if workload.data == "resident" else latent_sets(workload)
+        self._signal = signal_shares(device)
+        self._output_dtype: torch.dtype | None = None
+        self._begin(context)
+
+    def _begin(self, context: Context) -> None:
+        """The first batch, noise and update, for weights that are the first ones already."""
+        workload, device = self._workload, self._device
+        batch, seed = batch_of(workload, context), SEED + context.rank + RANKS * context.seed
         self._batches: Batches = (
             OnDevice([draw_batch(UNETS[workload.model], batch, workload.image_size, device, seed)])
             if self._sets is None
             else Loaded(self._sets.training, workload, context, batch)
         )
         self._chance = torch.Generator(device).manual_seed(seed)
-        self._signal = signal_shares(device)
         scaled = workload.precision == "fp16"
         # Like SGD's, the fused step is not trusted with gradients that the scaler finds overflowing.
-        self._optimizer: Any = torch.optim.AdamW(
-            model.parameters(), lr=rate_of(workload, LEARNING_RATE), weight_decay=WEIGHT_DECAY, fused=not scaled
+        optimizer = torch.optim.AdamW(
+            self._bare.parameters(), lr=rate_of(workload, LEARNING_RATE), weight_decay=WEIGHT_DECAY, fused=not scaled
         )
-        self._updates = Updates(self._optimizer)
-        self._schedule = Schedule(self._optimizer, workload)
-        self._scaler = torch.amp.GradScaler(device.type, enabled=scaled)
+        self._updates = Updates(optimizer, workload, device, scaled=scaled)
         self._loss: torch.Tensor | None = None
-        self._output_dtype: torch.dtype | None = None
+
+    def restart(self, seed: int) -> None:
+        """Begin again from this seed's weights, order of samples and noise; see `protocol.Restartable`."""
+        self._updates.close()
+        self._batches.close()
+        let_go(self._bare)
+        fill(self._bare, self._device, seed=seed)
+        self._begin(replace(self._context, seed=seed))
 
     def step(self) -> float:
         """Noise latents to random times, predict the noise, update; the seconds waited for the loader."""
@@ -98,11 +109,8 @@ class DiffusionTraining:
         times = torch.randint(TIMESTEPS, (latents.shape[0],), device=self._device, generator=self._chance)
         output = self._predicted(self._model, batch, noised(latents, noise, self._signal[times]), times)
         loss = functional.mse_loss(output.float(), noise)
-        self._scaler.scale(loss).backward()  # type: ignore[no-untyped-call]  # untyped in torch
-        self._scaler.step(self._optimizer)
-        self._scaler.update()
+        self._updates.backward(loss)
         self._updates.step()
-        self._optimizer.zero_grad(set_to_none=True)
         self._loss, self._output_dtype = loss.detach(), output.dtype
         return self._batches.waited_s()
 
@@ -157,7 +165,7 @@ class DiffusionTraining:
             attest_precision(self._workload.precision, self._output_dtype, self._device),
             attest_data(self._workload, self._sets, self._batches),
             attest_augmentations(self._workload),
-            self._schedule.attest(),
+            self._updates.schedule.attest(),
             *attest_directory(self._workload),
         ]
         if self._bare is not None:
@@ -173,9 +181,8 @@ class DiffusionTraining:
 
     def close(self) -> None:
         """Drop wrap, batch, gradients, optimizer and compiled code; the bare model stays with the session."""
-        if self._optimizer is not None:
-            self._optimizer.zero_grad(set_to_none=True)
-        self._optimizer = self._model = self._bare = self._loss = None
+        self._updates.close()
+        self._model = self._bare = self._loss = None
         self._batches.close()
         if self._workload.compile != "off":
             forget_compiled()

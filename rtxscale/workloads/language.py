@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -24,7 +25,7 @@ from rtxscale.workloads.datasets import token_sets
 from rtxscale.workloads.evaluation import Evaluation, evaluated
 from rtxscale.workloads.float8 import attest_float8
 from rtxscale.workloads.inputs import attest_directory
-from rtxscale.workloads.language_model import is_sharded, sharded_model, whole_model
+from rtxscale.workloads.language_model import is_sharded, refill, sharded_model, whole_model
 from rtxscale.workloads.loading import Batches, Loaded, OnDevice, attest_data
 from rtxscale.workloads.local_decoder import attest_model
 from rtxscale.workloads.model_files import vocab_of
@@ -37,7 +38,7 @@ from rtxscale.workloads.parallel import (
 )
 from rtxscale.workloads.precision import attest_precision, autocast, set_precision
 from rtxscale.workloads.protocol import Bucket, Context
-from rtxscale.workloads.schedule import Schedule, rate_of
+from rtxscale.workloads.schedule import rate_of
 from rtxscale.workloads.updates import Updates
 
 LEARNING_RATE = 3e-4
@@ -72,30 +73,41 @@ class LanguageTraining:
         self._world = context.world
         self._context = context
         self._micro_steps = workload.accumulation
-        batch = batch_of(workload, context)
-        self.work_per_step: float | None = float(batch * workload.context * self._micro_steps)
+        self.work_per_step: float | None = float(batch_of(workload, context) * workload.context * self._micro_steps)
         self._sets = None if workload.data == "resident" else token_sets(workload)
-        self._batches: Batches = (
-            OnDevice(draw_tokens(workload, context))
-            if self._sets is None
-            else Loaded(self._sets.training, workload, context, batch)
-        )
         sharded = is_sharded(workload, context)
+        self._bare = model
         self._wrapped = model if sharded else data_parallel(model, context)
         # Blocks of a sharded model are compiled one by one, inside the hooks that gather them.
         compiled = workload.compile != "off" and not sharded
         self._model: Any = torch.compile(self._wrapped, mode=workload.compile) if compiled else self._wrapped
-        scaled = workload.precision == "fp16"
-        self._optimizer: Any = _optimizer(workload, context, model, fused=not scaled)
-        self._updates = Updates(self._optimizer)
-        self._schedule = Schedule(self._optimizer, workload)
-        self._scaler = torch.amp.GradScaler(context.device.type, enabled=scaled)
-        self._loss: torch.Tensor | None = None
         self._output_dtype: torch.dtype | None = None
         self._kernels: tuple[str, ...] | None = None
         self._first_block: Any = model.model.layers[0] if sharded else None
         self._kept_whole: bool | None = None
         self._counter = None if workload.compile != "off" else decoder.ForwardCounter(model)
+        self._begin(context)
+
+    def _begin(self, context: Context) -> None:
+        """The first batch and the first update, for weights that are the first ones already."""
+        workload = self._workload
+        self._batches: Batches = (
+            OnDevice(draw_tokens(workload, context))
+            if self._sets is None
+            else Loaded(self._sets.training, workload, context, batch_of(workload, context))
+        )
+        scaled = workload.precision == "fp16"
+        optimizer = _optimizer(workload, context, self._bare, fused=not scaled)
+        self._updates = Updates(optimizer, workload, self._device, scaled=scaled)
+        self._loss: torch.Tensor | None = None
+
+    def restart(self, seed: int) -> None:
+        """Begin again from this seed's weights and order of tokens; see `protocol.Restartable`."""
+        self._updates.close()
+        self._batches.close()
+        context = replace(self._context, seed=seed)
+        refill(self._bare, self._workload, context)
+        self._begin(context)
 
     def step(self) -> float:
         """All micro-steps and one update; the seconds waited for the loader, which resident tokens do without."""
@@ -106,10 +118,7 @@ class LanguageTraining:
                 tokens = self._batches.take()
                 with self._reduction(last=place == self._micro_steps):
                     losses.append(self._micro_step(tokens))
-        self._scaler.step(self._optimizer)
-        self._scaler.update()
         self._updates.step()
-        self._optimizer.zero_grad(set_to_none=True)
         self._loss = losses[0] if len(losses) == 1 else torch.stack(losses).sum()
         if self._counter is not None:
             self._counter.stop()
@@ -134,9 +143,8 @@ class LanguageTraining:
     @torch.no_grad()
     def _score(self, tokens: torch.Tensor, weights: torch.Tensor) -> Evaluation:
         tokens = tokens.to(self._device)
-        bare = getattr(self._wrapped, "module", self._wrapped)
         with attention_kernel(self._workload.attention), autocast(self._workload.precision, self._device):
-            logits = bare(input_ids=tokens, use_cache=False).logits
+            logits = self._bare(input_ids=tokens, use_cache=False).logits
         per_token = functional.cross_entropy(logits[:, :-1].float().transpose(1, 2), tokens[:, 1:], reduction="none")
         return Evaluation(samples=float(weights.sum()), loss=float((per_token.mean(dim=1) * weights).sum()))
 
@@ -155,7 +163,7 @@ class LanguageTraining:
         loss = self._part_of_loss(tokens)
         if self._kernels is None:
             self._kernels = kernels_in(loss)
-        self._scaler.scale(loss).backward()  # type: ignore[no-untyped-call]  # untyped in torch
+        self._updates.backward(loss)
         return loss.detach()
 
     def _part_of_loss(self, tokens: torch.Tensor) -> torch.Tensor:
@@ -187,7 +195,7 @@ class LanguageTraining:
             attest_attention(self._workload.attention, self._kernels or (), stepped=self._loss is not None),
             decoder.attest_checkpointing(self._workload.checkpointing, passes, self._micro_steps),
             attest_data(self._workload, self._sets, self._batches),
-            self._schedule.attest(),
+            self._updates.schedule.attest(),
             *attest_model(self._workload),
             *attest_directory(self._workload),
         ]
@@ -198,7 +206,7 @@ class LanguageTraining:
                     self._workload.parallel,
                     self._model,
                     self._world,
-                    optimizer=self._optimizer,
+                    optimizer=self._updates.optimizer,
                     kept_whole=self._kept_whole,
                 )
             )
@@ -212,11 +220,10 @@ class LanguageTraining:
 
     def close(self) -> None:
         """Drop wrap, tokens, gradients, optimizer and compiled code; a whole bare model stays with the session."""
-        if self._optimizer is not None:
-            self._optimizer.zero_grad(set_to_none=True)
+        self._updates.close()
         if self._counter is not None:
             self._counter.stop()
-        self._optimizer = self._model = self._wrapped = self._first_block = self._loss = None
+        self._model = self._wrapped = self._bare = self._first_block = self._loss = None
         self._batches.close()
         if self._workload.compile != "off":
             forget_compiled()

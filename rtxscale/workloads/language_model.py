@@ -17,7 +17,7 @@ from rtxscale.workloads import decoder, local_decoder
 from rtxscale.workloads.adapters import add_adapters
 from rtxscale.workloads.compilation import compile_blocks
 from rtxscale.workloads.float8 import multiply_in_float8
-from rtxscale.workloads.parallel import fully_sharded
+from rtxscale.workloads.parallel import fully_sharded, let_go
 from rtxscale.workloads.precision import AUTOCAST
 from rtxscale.workloads.protocol import Context
 from rtxscale.workloads.resident import Resident, give_up, resident
@@ -47,8 +47,9 @@ def _form(workload: LanguageWorkload) -> tuple[str, ...]:
     return (*workload.identity, workload.tuning, *map(str, adapters), str(AUTOCAST.get(workload.precision)))
 
 
-def _fill(model: Any, workload: LanguageWorkload, context: Context) -> None:
-    """First weights: those of the model's own files, else drawn from the context's seed."""
+def refill(model: Any, workload: LanguageWorkload, context: Context) -> None:
+    """Give a model, whole or in shards, its first weights: of its own files, else drawn from the context's seed."""
+    let_go(model)
     given = local_decoder.weights_of(workload)
     with nullcontext() if given is None else given:
         decoder.fill(model, context.device, seed=context.seed, given=given)
@@ -66,7 +67,7 @@ def whole_model(workload: LanguageWorkload, context: Context) -> Any:
     model.zero_grad(set_to_none=True)
     decoder.set_checkpointing(model, workload.checkpointing == "on")
     decoder.set_attention(model, workload.attention)
-    _fill(model, workload, context)
+    refill(model, workload, context)
     return model
 
 
@@ -94,5 +95,5 @@ def sharded_model(workload: LanguageWorkload, context: Context) -> Any:
         reshard_after_forward=reshards(workload.parallel, reshard_after_forward=workload.reshard_after_forward),
     )
     decoder.materialise(model, context.device)
-    _fill(model, workload, context)
+    refill(model, workload, context)
     return model

@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
@@ -64,6 +64,13 @@ def zero_redundancy(
     al. (2020), arXiv:1910.02054, section 5.1, save that DDP reduces all gradients onto every rank.
     """
     return ZeroRedundancyOptimizer(list(parameters), kind, process_group=group, **settings)
+
+
+def let_go(model: nn.Module) -> None:
+    """Let go of weights that a forward pass without a backward pass has left gathered; nothing for a whole model."""
+    for part in model.modules():
+        if isinstance(part, FSDPModule):
+            part.reshard()
 
 
 def is_gathered(block: nn.Module) -> bool:

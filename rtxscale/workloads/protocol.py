@@ -91,6 +91,17 @@ class Counted(Protocol):
         """Work of this rank in its latest `steps` steps."""
 
 
+@runtime_checkable
+class Restartable(Protocol):
+    """What a prepared workload has besides, if it trains a model of rtxscale's own."""
+
+    def restart(self, seed: int) -> None:
+        """Begin again as if newly prepared with this seed: first weights, buffers, order of data, optimizer, schedule.
+
+        What is built, wrapped and compiled stays. Every rank must call it, between steps.
+        """
+
+
 def work_of_latest(running: Running, steps: int) -> float:
     """Work of this rank in its latest `steps` steps."""
     if isinstance(running, Counted):

@@ -50,17 +50,22 @@ def cannot_checkpoint(name: str) -> str:
 
 def restored_model(workload: VisionWorkload, context: Context) -> nn.Module:
     """The session's model in its initial state, in the memory format and with the checkpointing asked for."""
-    form = (*workload.identity, f"seed {context.seed}") if context.seed else workload.identity
-    kept = resident(context, form, lambda: _build(workload, context.device, form, SEED + context.seed))
-    model: nn.Module = kept.model
+    model: nn.Module = resident(context, workload.identity, lambda: _build(workload, context.device)).model
     layout = torch.channels_last if workload.channels_last else torch.contiguous_format
     model.to(memory_format=layout)
     set_checkpointing(model, workload.checkpointing == "on")
     model.zero_grad(set_to_none=True)
-    with torch.no_grad():
-        for name, tensor in model.state_dict().items():
-            tensor.copy_(kept.initial[name])
+    restore(model, workload, context)
     return model.train()
+
+
+@torch.no_grad()
+def restore(model: nn.Module, workload: VisionWorkload, context: Context) -> None:
+    """Give the session's model its first weights, of the context's seed, and buffers anew."""
+    kept = resident(context, workload.identity, lambda: _build(workload, context.device))
+    initial = kept.initial if context.seed == 0 else _drawn(workload, SEED + context.seed).state_dict()
+    for name, tensor in model.state_dict().items():
+        tensor.copy_(initial[name])
 
 
 def set_checkpointing(model: Any, wanted: bool) -> None:
@@ -82,9 +87,14 @@ def created_model(workload: VisionWorkload) -> nn.Module:
     return model
 
 
-def _build(workload: VisionWorkload, device: torch.device, form: tuple[str, ...], seed: int) -> Resident:
-    """A new model with seeded weights on the device."""
-    torch.manual_seed(seed)
-    model = created_model(workload).to(device)
+def _build(workload: VisionWorkload, device: torch.device) -> Resident:
+    """A new model on the device, with the weights that every trial begins from."""
+    model = _drawn(workload, SEED).to(device)
     initial = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
-    return Resident(identity=form, model=model, initial=initial)
+    return Resident(identity=workload.identity, model=model, initial=initial)
+
+
+def _drawn(workload: VisionWorkload, seed: int) -> nn.Module:
+    """A new model with this seed's weights, in the host's memory."""
+    torch.manual_seed(seed)
+    return created_model(workload)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -27,8 +28,8 @@ from rtxscale.workloads.parallel import bucket_layout, data_parallel
 from rtxscale.workloads.precision import attest_precision, autocast, set_precision
 from rtxscale.workloads.protocol import Bucket, Context
 from rtxscale.workloads.recomputation import Recomputation
-from rtxscale.workloads.schedule import Schedule, rate_of
-from rtxscale.workloads.timm_models import SEED, restored_model
+from rtxscale.workloads.schedule import rate_of
+from rtxscale.workloads.timm_models import SEED, restore, restored_model
 from rtxscale.workloads.updates import Updates
 
 LEARNING_RATES = {"sgd": 0.01, "adamw": 0.001}
@@ -66,25 +67,35 @@ class VisionTraining:
         self._wrapped: Any = data_parallel(model, context)
         mode = workload.compile
         self._model: Any = self._wrapped if mode == "off" else torch.compile(self._wrapped, mode=mode)
-        batch = _batch(workload, context)
         self._micro_steps = workload.accumulation
-        self.work_per_step: float | None = float(batch * self._micro_steps)
+        self.work_per_step: float | None = float(_batch(workload, context) * self._micro_steps)
         self._sets = None if workload.data == "resident" else image_sets(workload)
-        self._batches: Batches = (
-            OnDevice(_micro_batches(workload, context))
-            if self._sets is None
-            else Loaded(self._sets.training, workload, context, batch)
-        )
-        scaled = workload.precision == "fp16"
-        self._optimizer = _optimizer(workload, model, fused=not scaled)
-        self._updates = Updates(self._optimizer)
-        self._schedule = Schedule(self._optimizer, workload)
-        self._scaler = torch.amp.GradScaler(device.type, enabled=scaled)
-        self._loss: torch.Tensor | None = None
         self._output_dtype: torch.dtype | None = None
         self._recomputation = Recomputation(model)
         if mode != "off":
             self._recomputation.stop()
+        self._begin(context)
+
+    def _begin(self, context: Context) -> None:
+        """The first batch and the first update, for weights that are the first ones already."""
+        workload = self._workload
+        self._batches: Batches = (
+            OnDevice(_micro_batches(workload, context))
+            if self._sets is None
+            else Loaded(self._sets.training, workload, context, _batch(workload, context))
+        )
+        scaled = workload.precision == "fp16"
+        optimizer = _optimizer(workload, self._bare, fused=not scaled)
+        self._updates = Updates(optimizer, workload, self._device, scaled=scaled)
+        self._loss: torch.Tensor | None = None
+
+    def restart(self, seed: int) -> None:
+        """Begin again from this seed's weights and order of images; see `protocol.Restartable`."""
+        self._updates.close()
+        self._batches.close()
+        context = replace(self._context, seed=seed)
+        restore(self._bare, self._workload, context)
+        self._begin(context)
 
     def step(self) -> float:
         """All micro-steps and one update; the seconds waited for the loader, which resident images do without."""
@@ -94,10 +105,7 @@ class VisionTraining:
             images, labels = self._batches.take()
             with self._reduction(last=place == self._micro_steps):
                 losses.append(self._micro_step(images, labels))
-        self._scaler.step(self._optimizer)
-        self._scaler.update()
         self._updates.step()
-        self._optimizer.zero_grad(set_to_none=True)
         self._loss = losses[0] if len(losses) == 1 else torch.stack(losses).sum()
         self._recomputation.stop()
         return self._batches.waited_s()
@@ -148,7 +156,7 @@ class VisionTraining:
         self._output_dtype = output.dtype
         part = loss / self._micro_steps if self._micro_steps > 1 else loss
         with self._recomputation.backward():
-            self._scaler.scale(part).backward()  # type: ignore[no-untyped-call]  # untyped in torch
+            self._updates.backward(part)
         return part.detach()
 
     def loss(self) -> float | None:
@@ -163,7 +171,7 @@ class VisionTraining:
         """Precision, data, schedule, checkpointing (not of compiled models unless asked for), compilation, cuDNN."""
         rows = [attest_precision(self._workload.precision, self._output_dtype, self._device)]
         rows.append(attest_data(self._workload, self._sets, self._batches))
-        rows += [self._schedule.attest(), *attest_directory(self._workload)]
+        rows += [self._updates.schedule.attest(), *attest_directory(self._workload)]
         if self._workload.compile == "off" or self._workload.checkpointing == "on":
             rows.append(self._recomputation.attest(self._workload.checkpointing))
         if self._workload.compile != "off":
@@ -178,7 +186,7 @@ class VisionTraining:
 
     def close(self) -> None:
         """Drop wrap, batches, gradients and compiled code; the bare model stays with the session."""
-        self._optimizer.zero_grad(set_to_none=True)
+        self._updates.close()
         self._recomputation.stop()
         self._model = self._wrapped = self._loss = None
         self._batches.close()

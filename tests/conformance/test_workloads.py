@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
+from shutil import which
 from typing import get_args
 
 import numpy as np
@@ -34,10 +35,12 @@ WORKLOADS = {
     "vision global": {"kind": "vision", "precision": "fp32", **SMALL, "batch_per_gpu": None, "global_batch": 2},
     "vision accumulated": {"kind": "vision", "precision": "fp16", **SMALL, "accumulation": 2},
     "vision adamw": {"kind": "vision", "precision": "fp32", **SMALL, "optimizer": "adamw", "checkpointing": "on"},
+    "vision compiled": {"kind": "vision", "precision": "fp32", **SMALL, "compile": "default"},
     "transformer": {"kind": "vision", "precision": "fp32", **SMALL, "model": "test_vit", "image_size": 64},
     "language": {"kind": "language", **TINY},
     "language bf16": {"kind": "language", **TINY, "precision": "bf16"},
     "language fp16": {"kind": "language", **TINY, "precision": "fp16"},
+    "language compiled": {"kind": "language", **TINY, "compile": "default"},
     "language fsdp": {"kind": "language", **TINY, "parallel": "fsdp"},
     "language zero1": {"kind": "language", **TINY, "parallel": "zero1", "precision": "fp16"},
     "language zero2": {"kind": "language", **TINY, "parallel": "zero2"},
@@ -167,7 +170,9 @@ def named(names):
 
 
 def missing(name):
-    return [
+    """What makes a workload impossible here."""
+    without = [pytest.mark.skipif(which("c++") is None, reason="needs a C++ compiler, found none")]
+    return without * ("compiled" in name) + [
         pytest.mark.skipif(find_spec(package) is None, reason=f"needs {package}: pip install 'rtxscale[{extra}]'")
         for word, (package, extra) in OPTIONAL.items()
         if word in name
@@ -230,6 +235,36 @@ def test_every_trial_starts_from_the_same_state_without_building_anew(prepared):
     assert third.loss() == pytest.approx(losses[0], rel=1e-5)
     assert losses[2] != losses[0]
     third.close()
+
+
+def losses_of(running, steps=3):
+    """Losses of the next steps."""
+    found = []
+    for _ in range(steps):
+        running.step()
+        found.append(running.loss())
+    return found
+
+
+TRAINED = [name for name in WORKLOADS if name.startswith(("vision", "transformer", "language", "diffusion"))]
+
+
+@pytest.mark.parametrize("name", named(TRAINED))
+def test_what_restarts_trains_as_what_is_newly_prepared(name, group, context, device):
+    """Whatever was trained before, with the wraps and graphs that are there; bit by bit where kernels sum in order."""
+    implementation = IMPLEMENTATIONS[WORKLOADS[name]["kind"]]
+    new = implementation.prepare(replace(context(WORKLOADS[name], group), seed=7))
+    expected = losses_of(new)
+    new.close()
+    running = implementation.prepare(context(WORKLOADS[name], group))
+    others, graphs = losses_of(running, 4), torch._dynamo.utils.counters["stats"]["unique_graphs"]
+    running.restart(7)
+    rounding = 1e-3 if device.type == "cuda" else 0.0
+    assert losses_of(running) == pytest.approx(expected, rel=rounding, abs=0.0)
+    assert expected != pytest.approx(others[:3], rel=rounding, abs=0.0)
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == graphs
+    assert all(row.verdict is not Verdict.REFUTED for row in running.attest())
+    running.close()
 
 
 @pytest.mark.parametrize(

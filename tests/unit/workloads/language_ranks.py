@@ -77,7 +77,7 @@ def trained(fields, context, steps):
     shares = [None] * dist.get_world_size()
     dist.all_gather_object(shares, losses)
     states = [None] * dist.get_world_size()
-    dist.all_gather_object(states, states_here(running._optimizer))
+    dist.all_gather_object(states, states_here(running._updates.optimizer))
     parameters = list(running._wrapped.parameters())
     own = sum((p.to_local() if isinstance(p, DTensor) else p).numel() for p in parameters)
     seen = {
@@ -90,6 +90,12 @@ def trained(fields, context, steps):
         "buckets": len(running.buckets()),
         "reductions": len(reductions),
     }
+    running._score(torch.zeros(1, 8, dtype=torch.long), torch.ones(1))  # under FSDP this leaves weights gathered
+    running.restart(0)
+    seen["restarted"] = []
+    for _ in range(STEPS):
+        running.step()
+        seen["restarted"].append(running.loss())
     running.close()
     running.close()
     return seen

@@ -90,6 +90,11 @@ def test_losses_agree_within_rounding_however_the_batch_is_spread(name, ranks, a
     assert ranks[name]["work"] == 2 * 32
 
 
+def test_each_way_of_spreading_restarts_where_it_began(ranks):
+    wrong = {name for name, seen in ranks.items() if seen["restarted"] != seen["by_rank"][0][:STEPS]}
+    assert not wrong
+
+
 def test_the_losses_can_tell_a_wrong_spread(ranks, alone):
     first, second = ranks["ddp"]["by_rank"]
     assert first != pytest.approx(second, **ROUNDING), "ranks train on different sequences"

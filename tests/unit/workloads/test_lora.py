@@ -80,7 +80,7 @@ def test_as_many_weights_are_trained_as_the_shape_says(targets):
     shape = SIZES["tiny"]
     wanted = shape.layers * sum(4 * sum(shape.matrices[name]) for name in targets)
     trained = sum(p.numel() for p in running._wrapped.parameters() if p.requires_grad)
-    held = sum(p.numel() for group in running._optimizer.param_groups for p in group["params"])
+    held = sum(p.numel() for group in running._updates.optimizer.param_groups for p in group["params"])
     assert trained == held == wanted
     (row,) = [row for row in running.attest() if row.subject == "workload.tuning"]
     assert row.verdict == Verdict.HONOURED

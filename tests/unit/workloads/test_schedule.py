@@ -99,7 +99,7 @@ def test_every_kind_of_training_follows_its_schedule(fields):
     running = prepared(fields | given)
     found = []
     for _ in range(5):
-        found.append(running._optimizer.param_groups[0]["lr"])
+        found.append(running._updates.optimizer.param_groups[0]["lr"])
         running.step()
     assert found == pytest.approx([0.001, 0.0015, 0.002, 0.001, 0])
     (row,) = [row for row in running.attest() if row.subject == "workload.schedule"]
@@ -110,8 +110,8 @@ def test_every_kind_of_training_follows_its_schedule(fields):
 
 def test_an_update_that_scaling_skips_moves_no_learning_rate():
     running = prepared(VISION | {"precision": "fp16", "schedule": "linear", "schedule_steps": 10, "learning_rate": 0.1})
-    running._scaler = torch.amp.GradScaler("cpu", init_scale=2.0**127)
+    running._updates.scaler = torch.amp.GradScaler("cpu", init_scale=2.0**127)
     running.step()
     assert running.skipped_steps == 1
-    assert running._optimizer.param_groups[0]["lr"] == 0.1
+    assert running._updates.optimizer.param_groups[0]["lr"] == 0.1
     running.close()

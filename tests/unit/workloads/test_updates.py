@@ -38,12 +38,12 @@ def test_a_step_that_overflows_is_skipped_and_counted(kind):
     running.step()
     assert skipped_steps(running) == 0
     before = [parameter.detach().clone() for parameter in running._wrapped.parameters()]
-    running._scaler._scale.fill_(OVERFLOWING)
+    running._updates.scaler._scale.fill_(OVERFLOWING)
     running.step()
     assert skipped_steps(running) == 1
     assert all(torch.equal(*pair) for pair in zip(before, running._wrapped.parameters(), strict=True))
-    assert float(running._scaler._scale) == pytest.approx(OVERFLOWING / 2), "the scaler has seen it too"
-    running._scaler._scale.fill_(1024.0)
+    assert float(running._updates.scaler._scale) == pytest.approx(OVERFLOWING / 2), "the scaler has seen it too"
+    running._updates.scaler._scale.fill_(1024.0)
     running.step()
     assert skipped_steps(running) == 1
     assert not all(torch.equal(*pair) for pair in zip(before, running._wrapped.parameters(), strict=True))

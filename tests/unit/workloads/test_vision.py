@@ -56,15 +56,17 @@ def test_each_micro_step_has_autocast_and_scale_and_each_step_one_update(monkeyp
     running = prepared(**TRANSFORMER | {"precision": "fp16"}, batch_per_gpu=2, accumulation=4)
     outputs, scaled, cleared = [], [], []
     running._wrapped.register_forward_hook(lambda module, inputs, output: outputs.append(output.dtype))
-    scale, zero_grad = running._scaler.scale, running._optimizer.zero_grad
-    monkeypatch.setattr(running._scaler, "scale", lambda loss: scaled.append(float(loss.detach())) or scale(loss))
-    monkeypatch.setattr(running._optimizer, "zero_grad", lambda **how: cleared.append(how) or zero_grad(**how))
+    scale, zero_grad = running._updates.scaler.scale, running._updates.optimizer.zero_grad
+    monkeypatch.setattr(
+        running._updates.scaler, "scale", lambda loss: scaled.append(float(loss.detach())) or scale(loss)
+    )
+    monkeypatch.setattr(running._updates.optimizer, "zero_grad", lambda **how: cleared.append(how) or zero_grad(**how))
     running.step()
     assert outputs == [torch.float16] * 4
     assert sum(scaled) == pytest.approx(running.loss())
     assert max(scaled) < running.loss() / 2, "each micro-step counts for a quarter"
     assert len(cleared) == 1
-    assert running._scaler._growth_tracker.item() == 1, "one update of the scaler"
+    assert running._updates.scaler._growth_tracker.item() == 1, "one update of the scaler"
 
 
 def test_scaled_accumulation_is_the_mean_of_its_micro_steps():
@@ -84,8 +86,8 @@ def test_scaled_accumulation_is_the_mean_of_its_micro_steps():
 )
 def test_the_optimizer_is_the_one_asked_for(fields, kind, rate):
     running = prepared(**CONVOLUTIONS, batch_per_gpu=2, **fields)
-    assert type(running._optimizer) is kind
-    assert running._optimizer.param_groups[0]["lr"] == rate
+    assert type(running._updates.optimizer) is kind
+    assert running._updates.optimizer.param_groups[0]["lr"] == rate
     assert LEARNING_RATES == {"sgd": 0.01, "adamw": 0.001}
 
 
