@@ -13,13 +13,13 @@ from typing import Any
 import altair as alt
 import polars as pl
 
-from rtxscale.analysis.settings import is_communication
+from rtxscale.analysis.settings import BATCH_AXES, SUBJECT_AXES, is_communication
 from rtxscale.report.chosen import AXIS, evenly
 from rtxscale.report.figure import LINE, WRAPPED, Figure, any_known, chart_of, tooltips
 from rtxscale.report.numbers import gain, how_many, interval, number, telling
 from rtxscale.report.theme import DIVERGING
 
-NOT_KNOBS = ("gpus", "workload.batch_per_gpu", "workload.global_batch", "workload.model", "workload.size")
+NOT_KNOBS = ("gpus", *BATCH_AXES, *SUBJECT_AXES)
 """Axes that say what is trained and how much of it: between their values throughput says nothing of a setting."""
 MAPS = 4
 EFFECTS = 24

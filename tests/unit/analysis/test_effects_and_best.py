@@ -55,6 +55,21 @@ def test_cells_of_different_sessions_are_paired_by_visit():
     assert row["verdict"] == "slower"
 
 
+def test_another_model_is_no_setting():
+    """Its images per second are others' work: nothing is faster by it, and it stands in no family of comparisons."""
+    axes = {"workload.model": ["resnet18", "resnet50"], "workload.precision": ["fp32", "bf16"]}
+    rows = []
+    for model, rate in (("resnet18", 3.0), ("resnet50", 1.0)):
+        for precision, gain in (("fp32", 1.0), ("bf16", 2.0)):
+            cell = made_cell(2, 64, model=model, precision=precision)
+            rows += visits(cell, *(rate * gain * day for day in (100.0, 101.0, 100.5)))
+    conclusions = concluded(rows, axes)
+    assert conclusions.effects["axis"].unique().to_list() == ["workload.precision"]
+    row = effect(conclusions, "workload.precision", "bf16")
+    assert (row["pairs"], row["ratio"]) == (2, pytest.approx(2.0))
+    assert not any("workload.model" in remark for remark in conclusions.remarks)
+
+
 def test_a_shared_session_is_preferred_to_the_visits_mean():
     cell, ring = made_cell(2, 64), made_cell(2, 64, algorithm="ring")
     rows = [
