@@ -33,7 +33,7 @@ from rtxscale.analysis.objectives import objective_table
 from rtxscale.analysis.placement import placement_table
 from rtxscale.analysis.sanity import sanity_remarks, sanity_table
 from rtxscale.analysis.separation import separation_remarks
-from rtxscale.results.imported import LEFT_OUT, UNUSED
+from rtxscale.results.imports.run import LEFT_OUT, UNUSED
 from rtxscale.results.outcomes import SIMULATED
 from rtxscale.results.read import polars_schema
 from rtxscale.spec.declare import Price

@@ -15,7 +15,7 @@ from rtxscale.cli.show import ResultsOption, RunArgument, open_run
 from rtxscale.errors import BadInput
 
 if TYPE_CHECKING:
-    from rtxscale.report.dossier_diff import Difference
+    from rtxscale.report.dossier.diff import Difference
 
 DOSSIER_FILE = "dossier.zip"
 NOT_WHOLE = 1
@@ -73,9 +73,9 @@ def _print_template() -> None:
 
 
 def _write(run: str, results: Path | None, output: Path | None, declare: Path | None, *, redact: bool) -> None:
-    from rtxscale.report.dossier_members import opened
-    from rtxscale.report.dossier_pack import Request, write_dossier
-    from rtxscale.report.dossier_verify import read_dossier
+    from rtxscale.report.dossier.members import opened
+    from rtxscale.report.dossier.pack import Request, write_dossier
+    from rtxscale.report.dossier.verify import read_dossier
     from rtxscale.spec.declare import Declaration, load_declaration
     from rtxscale.spec.printable import printable
 
@@ -104,8 +104,8 @@ def score_lines(data: dict[str, Any]) -> list[str]:
 
 def _verify(path: Path) -> int:
     """Check a dossier and say what is wrong; returns the exit code."""
-    from rtxscale.report.dossier_members import opened
-    from rtxscale.report.dossier_verify import counted, problems, read_dossier
+    from rtxscale.report.dossier.members import opened
+    from rtxscale.report.dossier.verify import counted, problems, read_dossier
     from rtxscale.spec.printable import printable
 
     with opened(path) as found:
@@ -126,9 +126,9 @@ def _problems(number: int) -> str:
 
 def _diff(a: Path, b: Path) -> None:
     """Print what differs, after a word on each side that is not whole."""
-    from rtxscale.report.dossier_diff import differences
-    from rtxscale.report.dossier_members import opened
-    from rtxscale.report.dossier_verify import problems, read_dossier
+    from rtxscale.report.dossier.diff import differences
+    from rtxscale.report.dossier.members import opened
+    from rtxscale.report.dossier.verify import problems, read_dossier
     from rtxscale.spec.printable import printable
 
     with opened(a) as one, opened(b) as other:

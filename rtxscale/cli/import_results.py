@@ -13,7 +13,7 @@ import typer
 from rtxscale.cli.show import ResultsOption
 
 if TYPE_CHECKING:
-    from rtxscale.results.imported import Imported
+    from rtxscale.results.imports.run import Imported
     from rtxscale.spec.mapping import ImportMapping
     from rtxscale.spec.sweep import Sweep
 
@@ -34,7 +34,7 @@ def import_results(
     results: ResultsOption = None,
 ) -> None:
     """Import results as a new run, marked as imported; print its path."""
-    from rtxscale.results.foreign import read_foreign_text
+    from rtxscale.results.imports.foreign import read_foreign_text
     from rtxscale.results.location import results_root
     from rtxscale.spec.mapping import ImportMapping, load_mapping
     from rtxscale.spec.printable import printable
@@ -60,9 +60,9 @@ def read_import(text: str, file: str, mapping: ImportMapping, source: str) -> Im
     Raises:
         BadInput: it is none that can be imported.
     """
-    from rtxscale.results.foreign import parse_foreign
-    from rtxscale.results.imported import import_table
-    from rtxscale.results.imported_nccl import import_nccl_tests, looks_like_nccl_tests
+    from rtxscale.results.imports.foreign import parse_foreign
+    from rtxscale.results.imports.nccl_outputs import import_nccl_tests, looks_like_nccl_tests
+    from rtxscale.results.imports.run import import_table
 
     if looks_like_nccl_tests(text):
         return import_nccl_tests(text, file, mapping, source)

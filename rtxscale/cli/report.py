@@ -39,7 +39,7 @@ def report(
     from rtxscale.report.export import write_charts
     from rtxscale.report.page import write_report
     from rtxscale.report.targets import check_directory, check_file
-    from rtxscale.results.redacted import redacted
+    from rtxscale.results.redaction.redacted import redacted
     from rtxscale.spec.declare import Declaration, load_declaration, mapped
     from rtxscale.spec.printable import printable
 

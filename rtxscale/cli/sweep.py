@@ -167,7 +167,7 @@ def _report(run_dir: Path) -> None:
     from rtxscale.report.terminal import show_conclusions
     from rtxscale.report.trial_counts import trial_counts
     from rtxscale.results.read import open_verified
-    from rtxscale.results.redacted import redacted
+    from rtxscale.results.redaction.redacted import redacted
 
     measured = open_verified(run_dir)
     run = redacted(measured)

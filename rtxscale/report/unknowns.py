@@ -6,9 +6,9 @@ A number is worth as much as its conditions, so a report names those that it lac
 from __future__ import annotations
 
 from rtxscale.analysis.conclusions import Conclusions
-from rtxscale.report.dossier import answered, completeness
-from rtxscale.report.dossier_facts import facts_of
-from rtxscale.report.dossier_lines import LINES
+from rtxscale.report.dossier.facts import facts_of
+from rtxscale.report.dossier.lines import LINES
+from rtxscale.report.dossier.record import answered, completeness
 from rtxscale.report.tables import Table
 from rtxscale.results.read import Run
 from rtxscale.spec.declare import Declaration

@@ -1,7 +1,7 @@
 """A run's table as one Parquet file with exactly the schema's columns and metadata, however many files it lies in.
 
 Written commit by commit, so that a long run's telemetry is never in memory as a whole; the same rows give the same
-bytes. For runs that are handed on: nothing of a run itself is written. Called by `report.dossier_pack`.
+bytes. For runs that are handed on: nothing of a run itself is written. Called by `report.dossier.pack`.
 """
 
 from __future__ import annotations

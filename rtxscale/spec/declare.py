@@ -1,7 +1,7 @@
 """What software cannot see, declared by the person who publishes: cooler, power supply, slots, air, price, dataset.
 
 Every field starts as `unknown`; `not applicable` is an answer too. `template` is the file to fill in, made from these
-fields, `load_declaration` reads it back with every fault at once. Called by `cli.dossier` and `report.dossier`.
+fields, `load_declaration` reads it back with every fault at once. Called by `cli.dossier` and `report.dossier.record`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """How somebody's own table of results is read: which of their columns is which of ours, and what holds for every row.
 
-A small YAML file beside the table; without one, common column names are known. Called by `results.imported` and
+A small YAML file beside the table; without one, common column names are known. Called by `results.imports.run` and
 `cli.import_results`.
 
     rows: sessions                      # rows of equal settings are independent runs; repeats: of one session (default)

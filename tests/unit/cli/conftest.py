@@ -3,14 +3,14 @@ from __future__ import annotations
 import pytest
 from report import made_runs
 
-from rtxscale.results.private_names import Names
+from rtxscale.results.redaction.private_names import Names
 
 
 @pytest.fixture(scope="package", autouse=True)
 def nobody_here():
     """Whoever runs the tests, wherever: their names change no expected text."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("rtxscale.results.redacted.names_here", Names)
+        patch.setattr("rtxscale.results.redaction.redacted.names_here", Names)
         yield
 
 

@@ -90,7 +90,7 @@ def test_a_dossiers_sweep_without_a_script_needs_nothing(sweep, tmp_path, reques
 
 
 def test_the_checksums_are_those_of_every_dossier():
-    from rtxscale.report.dossier_pack import SUMS
+    from rtxscale.report.dossier.pack import SUMS
 
     assert allowed.SUMS == SUMS
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from rtxscale.analysis.conclude import conclude
-from rtxscale.results.private_names import Names
+from rtxscale.results.redaction.private_names import Names
 
 from . import made_dossiers, made_runs
 
@@ -12,7 +12,7 @@ from . import made_dossiers, made_runs
 def nobody_here():
     """Whoever runs the tests, wherever: their names change no expected text."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("rtxscale.results.redacted.names_here", Names)
+        patch.setattr("rtxscale.results.redaction.redacted.names_here", Names)
         yield
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import polars as pl
 import pyarrow as pa
 
-from rtxscale.report import dossier_pack
-from rtxscale.report.dossier_pack import Request, write_dossier
+from rtxscale.report.dossier import pack
+from rtxscale.report.dossier.pack import Request, write_dossier
 from rtxscale.results.read import Run, polars_schema
 from rtxscale.results.schema import arrow_schema, table
 from rtxscale.results.write import RunWriter
@@ -103,7 +103,7 @@ def _conformed(name: str) -> pl.DataFrame:
 
 def without_charts(monkeypatch) -> None:
     """Drawing takes seconds; what is not about pictures does without."""
-    monkeypatch.setattr(dossier_pack, "write_charts", lambda *_: [])
+    monkeypatch.setattr(pack, "write_charts", lambda *_: [])
 
 
 def written(run: Run, path: Path, **asked) -> dict[str, bytes]:

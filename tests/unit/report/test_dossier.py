@@ -15,10 +15,10 @@ from typer.testing import CliRunner
 
 from rtxscale.cli.main import app
 from rtxscale.errors import BadInput
-from rtxscale.report.dossier import SCHEMA_VERSION, completeness
-from rtxscale.report.dossier_lines import LINES
-from rtxscale.report.dossier_markdown import code
-from rtxscale.report.dossier_pack import NEEDED, Request, write_dossier
+from rtxscale.report.dossier.lines import LINES
+from rtxscale.report.dossier.markdown import code
+from rtxscale.report.dossier.pack import NEEDED, Request, write_dossier
+from rtxscale.report.dossier.record import SCHEMA_VERSION, completeness
 from rtxscale.results.read import Run
 from rtxscale.results.schema import TABLES, table
 from rtxscale.results.write import RunWriter
@@ -333,7 +333,7 @@ def test_only_what_may_be_replaced_is(golden, tmp_path, monkeypatch):
         write_dossier(Request(run=golden), full)
     with pytest.raises(BadInput, match="found no directory"):
         write_dossier(Request(run=golden), tmp_path / "missing" / "d.zip")
-    monkeypatch.setattr("rtxscale.report.dossier_pack.markdown", lambda _: 1 / 0)
+    monkeypatch.setattr("rtxscale.report.dossier.pack.markdown", lambda _: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         write_dossier(Request(run=golden), tmp_path / "half.zip")
     assert [path.name for path in tmp_path.iterdir()] == ["full"]

@@ -5,10 +5,10 @@ from types import SimpleNamespace
 import polars as pl
 import pytest
 
-from rtxscale.report import dossier_data
-from rtxscale.report.dossier_facts import NOT_APPLICABLE, documented, facts_of
-from rtxscale.report.dossier_method import visits
-from rtxscale.report.dossier_workload import model_code, optimizer, schedule
+from rtxscale.report.dossier import training_data
+from rtxscale.report.dossier.facts import NOT_APPLICABLE, documented, facts_of
+from rtxscale.report.dossier.method import visits
+from rtxscale.report.dossier.workload import model_code, optimizer, schedule
 from rtxscale.results.read import Run
 from rtxscale.results.schema import table
 from rtxscale.spec.cell import Cell
@@ -30,7 +30,7 @@ def facts(target=None, trials=(), **workload):
 
 def answers(one):
     fallback = {name: lambda _: documented("as ever", "rtxscale") for name in NAMES}
-    return {name: derive(one) for name, derive in dossier_data.of_loaded(fallback).items()}
+    return {name: derive(one) for name, derive in training_data.of_loaded(fallback).items()}
 
 
 def test_resident_data_are_told_as_ever():
@@ -81,7 +81,7 @@ def test_augmentations_of_latents_are_what_was_said_beside_them():
 
 
 def test_the_augmentations_are_the_workloads_own():
-    assert dossier_data.AUGMENTATIONS["images"] == datasets.AUGMENTATIONS
+    assert training_data.AUGMENTATIONS["images"] == datasets.AUGMENTATIONS
 
 
 @pytest.mark.parametrize(
@@ -95,8 +95,8 @@ def test_the_augmentations_are_the_workloads_own():
     ],
 )
 def test_the_exact_target_is_told(target, said):
-    assert dossier_data.target(facts(target=target, data="digits")).value == said
-    assert dossier_data.target(facts()) is None
+    assert training_data.target(facts(target=target, data="digits")).value == said
+    assert training_data.target(facts()) is None
 
 
 def test_time_to_target_says_who_did_not_get_there():
@@ -107,9 +107,9 @@ def test_time_to_target_says_who_did_not_get_there():
         {"gpus": 2},
         {"gpus": 2, "target_reached": True, "target_s": None},
     ]
-    said = dossier_data.time_to_target(facts(trials=ran)).value
+    said = training_data.time_to_target(facts(trials=ran)).value
     assert said == "1 worker: 2 of 2 runs reached it, 2 to 4 s; 2 workers: 0 of 1 runs reached it"
-    assert dossier_data.time_to_target(facts()) is None
+    assert training_data.time_to_target(facts()) is None
 
 
 def test_libraries_are_told_in_the_version_that_ran_else_in_the_one_that_is_installed():

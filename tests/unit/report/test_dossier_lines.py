@@ -2,10 +2,10 @@
 
 import pytest
 
-from rtxscale.report.dossier import FUNCTIONS
-from rtxscale.report.dossier_facts import APPLIES, SOURCES
-from rtxscale.report.dossier_lines import KINDS, LINES, PARTS, REQUIRED
-from rtxscale.report.dossier_workload import DOCUMENTED_BY_KIND, OPTIMIZERS, USUAL_RATES
+from rtxscale.report.dossier.facts import APPLIES, SOURCES
+from rtxscale.report.dossier.lines import KINDS, LINES, PARTS, REQUIRED
+from rtxscale.report.dossier.record import FUNCTIONS
+from rtxscale.report.dossier.workload import DOCUMENTED_BY_KIND, OPTIMIZERS, USUAL_RATES
 from rtxscale.results.schema import TABLES
 from rtxscale.spec.cell import Cell
 from rtxscale.spec.declare import declared_fields

@@ -6,9 +6,9 @@ import polars as pl
 import pytest
 
 from rtxscale.analysis.tables import CELLS, COST, EFFECTS, EFFICIENCY
-from rtxscale.report.dossier_facts import NOT_APPLICABLE
-from rtxscale.report.dossier_method import outcomes
-from rtxscale.report.dossier_numbers import MOST, efficiency, fp8_gain, steps, throughput
+from rtxscale.report.dossier.facts import NOT_APPLICABLE
+from rtxscale.report.dossier.method import outcomes
+from rtxscale.report.dossier.results import MOST, efficiency, fp8_gain, steps, throughput
 from rtxscale.results.schema import table
 
 

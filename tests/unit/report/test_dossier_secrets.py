@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from rtxscale.cli.main import app
 from rtxscale.report import page as page_module
-from rtxscale.report.dossier_pack import Request, write_dossier
+from rtxscale.report.dossier.pack import Request, write_dossier
 from rtxscale.results.read import Run
 from rtxscale.results.schema import TABLES, arrow_schema
 from rtxscale.results.write import RunWriter

@@ -12,12 +12,12 @@ import polars as pl
 import pytest
 
 from rtxscale.errors import BadInput
-from rtxscale.report import dossier_members
-from rtxscale.report.dossier import completeness
-from rtxscale.report.dossier_diff import Difference, differences
-from rtxscale.report.dossier_lines import LINES
-from rtxscale.report.dossier_members import opened
-from rtxscale.report.dossier_verify import counted, problems, read_dossier
+from rtxscale.report.dossier import members
+from rtxscale.report.dossier.diff import Difference, differences
+from rtxscale.report.dossier.lines import LINES
+from rtxscale.report.dossier.members import opened
+from rtxscale.report.dossier.record import completeness
+from rtxscale.report.dossier.verify import counted, problems, read_dossier
 from rtxscale.spec.declare import parse_declaration
 
 from . import made_dossiers as made
@@ -201,7 +201,7 @@ def test_only_files_and_folders_of_a_bounded_number_are_read(files, tmp_path, mo
     for place in (folder, folder / "pipe"):
         with pytest.raises(BadInput, match="neither a file nor a directory"), opened(place):
             pass
-    monkeypatch.setattr(dossier_members, "MOST_FILES", 5)
+    monkeypatch.setattr(members, "MOST_FILES", 5)
     many = tmp_path / "many"
     for number in range(6):
         (many / str(number)).mkdir(parents=True)

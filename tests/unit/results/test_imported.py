@@ -6,9 +6,9 @@ import math
 import pytest
 
 from rtxscale.errors import BadInput, SpecError
-from rtxscale.results.foreign import parse_foreign
-from rtxscale.results.imported import import_table
-from rtxscale.results.imported_nccl import import_nccl_tests, looks_like_nccl_tests
+from rtxscale.results.imports.foreign import parse_foreign
+from rtxscale.results.imports.nccl_outputs import import_nccl_tests, looks_like_nccl_tests
+from rtxscale.results.imports.run import import_table
 from rtxscale.spec.cell import Cell
 from rtxscale.spec.mapping import ImportMapping, parse_mapping
 

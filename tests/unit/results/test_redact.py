@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rtxscale.results.private_names import Names, names_in, pseudonyms
-from rtxscale.results.redact import Redactor
+from rtxscale.results.redaction.private_names import Names, names_in, pseudonyms
+from rtxscale.results.redaction.redact import Redactor
 
 UUID = "1b4e28ba-2fa1-11d2-883f-0016d3cca427"
 NAMES = Names(users=frozenset({"adalove"}), hosts=frozenset({"tronbox.lab.example.org"})) | Names(

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rtxscale.results import names_here as here
-from rtxscale.results.field_words import EVERYDAY, field_words
-from rtxscale.results.private_names import Names
-from rtxscale.results.redact import Redactor
+from rtxscale.results.redaction import names_here as here
+from rtxscale.results.redaction.field_words import EVERYDAY, field_words
+from rtxscale.results.redaction.private_names import Names
+from rtxscale.results.redaction.redact import Redactor
 from rtxscale.spec.load import parse_sweep
 
 KNOWN = Names(

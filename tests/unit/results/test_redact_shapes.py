@@ -5,10 +5,10 @@ import time
 
 import pytest
 
-from rtxscale.results.private_names import Names, names_in, pseudonyms
 from rtxscale.results.read import Run
-from rtxscale.results.redact import Redactor
-from rtxscale.results.redacted import redacted
+from rtxscale.results.redaction.private_names import Names, names_in, pseudonyms
+from rtxscale.results.redaction.redact import Redactor
+from rtxscale.results.redaction.redacted import redacted
 from rtxscale.results.schema import table
 from rtxscale.results.write import RunWriter
 from rtxscale.spec.load import parse_sweep

@@ -7,8 +7,8 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rtxscale.results.private_names import Names, names_in
-from rtxscale.results.redact import Redactor
+from rtxscale.results.redaction.private_names import Names, names_in
+from rtxscale.results.redaction.redact import Redactor
 
 GONE = "zq"
 """Every private part has it in it, and nothing else has."""

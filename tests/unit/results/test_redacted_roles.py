@@ -4,8 +4,8 @@ import json
 
 from rtxscale.doctor.preflight import NODE
 from rtxscale.results.read import Run
-from rtxscale.results.redact import Names
-from rtxscale.results.redacted import ROLES, redacted
+from rtxscale.results.redaction.redact import Names
+from rtxscale.results.redaction.redacted import ROLES, redacted
 from rtxscale.results.schema import table
 from rtxscale.results.write import RunWriter
 from rtxscale.run.environment import WORKERS

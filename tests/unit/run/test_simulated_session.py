@@ -17,10 +17,10 @@ from rtxscale.errors import PlanError
 from rtxscale.plan.assume import assumed_inventory
 from rtxscale.plan.expand import make_plan
 from rtxscale.rank.channel import Order
-from rtxscale.report.dossier import dossier_of
-from rtxscale.report.dossier_facts import facts_of
-from rtxscale.report.dossier_markdown import markdown
-from rtxscale.report.dossier_verify import line_problems
+from rtxscale.report.dossier.facts import facts_of
+from rtxscale.report.dossier.markdown import markdown
+from rtxscale.report.dossier.record import dossier_of
+from rtxscale.report.dossier.verify import line_problems
 from rtxscale.report.page import page
 from rtxscale.report.terminal import show_conclusions
 from rtxscale.results.read import Run

@@ -1,0 +1,1 @@
+"""What other programs measured, as rows of our tables."""
