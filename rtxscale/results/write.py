@@ -8,7 +8,6 @@ object store, `publish` brings the store's copy of the run to what has been comm
 from __future__ import annotations
 
 import contextlib
-import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -17,13 +16,10 @@ from types import TracebackType
 from typing import Any, Self
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from rtxscale.errors import ResultsError
 from rtxscale.results.commit import (
-    PARTS,
     CommitRecord,
-    PartFile,
     attempts,
     check_files,
     live_records,
@@ -39,13 +35,13 @@ from rtxscale.results.disk import (
     replace_file,
     sync_directory,
     unwritable,
-    write_file,
 )
 from rtxscale.results.live import clear_live
 from rtxscale.results.location import fetch_newest, mark_store, store_of
 from rtxscale.results.lock import LOCK_FILE, RunLock
 from rtxscale.results.manifest import Manifest, check_sweep_text, read_manifest, sweep_digest, write_manifest
 from rtxscale.results.mirror import SWEEP_FILE, Mirror
+from rtxscale.results.parts import discard_parts, merged_rows, write_parts
 from rtxscale.results.schema import TABLES, arrow_schema
 from rtxscale.spec.sweep import Sweep
 
@@ -156,7 +152,7 @@ class RunWriter:
 
     def rows(self, table: str) -> list[dict[str, Any]]:
         """All committed rows of a small table."""
-        rows: list[dict[str, Any]] = _merged(self.run_dir, table, self._records).to_pylist()
+        rows: list[dict[str, Any]] = merged_rows(self.run_dir, table, self._records).to_pylist()
         return rows
 
     def check_environment(self, environment_id: str) -> None:
@@ -218,7 +214,7 @@ class RunWriter:
         if len(small) < 2:
             return
         try:
-            merged = {name: _merged(self.run_dir, name, small) for name in TABLES}
+            merged = {name: merged_rows(self.run_dir, name, small) for name in TABLES}
         except OSError as error:
             raise unwritable(self.run_dir, error) from error
         trials = tuple(trial for record in small for trial in record.trials)
@@ -283,7 +279,7 @@ class RunWriter:
         self._undecided = record
         try:
             check_space(self.run_dir)
-            self._undecided = record = replace(record, files=_write_parts(self.run_dir, record.seq, tables))
+            self._undecided = record = replace(record, files=write_parts(self.run_dir, record.seq, tables))
             replace_file(record_path(self.run_dir, record.seq), record.as_bytes())
         except BaseException as error:
             with contextlib.suppress(ResultsError):
@@ -313,50 +309,12 @@ class RunWriter:
             self._late = record
             self._adopt(record)
         else:
-            _discard(self.run_dir, record.seq)
+            discard_parts(self.run_dir, record.seq)
 
     def _adopt(self, record: CommitRecord) -> None:
         """The commit has happened."""
         self._records = [kept for kept in self._records if kept.seq not in record.supersedes] + [record]
         self._present.update(row[:2] for row in record.trials)
-
-
-def _write_parts(run_dir: Path, seq: int, tables: Mapping[str, pa.Table]) -> tuple[PartFile, ...]:
-    parts = []
-    for name, table in tables.items():
-        sink = pa.BufferOutputStream()
-        pq.write_table(table, sink, compression="zstd")
-        data = sink.getvalue().to_pybytes()
-        path = f"{PARTS}/{seq:08d}-{name}.parquet"
-        write_file(run_dir / path, data)
-        digest = hashlib.sha256(data).hexdigest()
-        parts.append(PartFile(path=path, table=name, rows=table.num_rows, bytes=len(data), sha256=digest))
-    sync_directory(run_dir / PARTS)
-    return tuple(parts)
-
-
-def _discard(run_dir: Path, seq: int) -> None:
-    """Remove the parts of a commit that has no record; what cannot be removed goes when the run is next opened."""
-    try:
-        for path in (run_dir / PARTS).glob(f"{seq:08d}-*.parquet"):
-            remove_file(path)
-    except OSError:
-        return
-
-
-def _merged(run_dir: Path, name: str, records: list[CommitRecord]) -> pa.Table:
-    """The rows of one table over all these records, in order, with today's full schema."""
-    schema = arrow_schema(name)
-    tables = [schema.empty_table()]
-    for part in (part for record in records for part in record.files if part.table == name):
-        with pq.ParquetFile(run_dir / part.path) as file:
-            found = file.read(use_threads=False)
-        columns = [
-            found.column(column.name) if column.name in found.column_names else pa.nulls(found.num_rows, column.type)
-            for column in schema
-        ]
-        tables.append(pa.table(columns, schema=schema))
-    return pa.concat_tables(tables)
 
 
 def _heights(record: CommitRecord) -> dict[str, int]:
