@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
     from rtxscale.report.notebook import OpenedRun
-    from rtxscale.workloads.job import Job
-    from rtxscale.workloads.script_loop import Measuring
+    from rtxscale.workloads.scripts.job import Job
+    from rtxscale.workloads.scripts.loop import Measuring
 
 __version__ = "0.1.0"
 
@@ -61,7 +61,7 @@ def measure() -> Measuring:
     ...     for batch in ([1, 2], [3, 4]):
     ...         measured.step(work=len(batch))
     """
-    from rtxscale.workloads.script_loop import measure
+    from rtxscale.workloads.scripts.loop import measure
 
     return measure()
 
@@ -73,7 +73,7 @@ def job() -> Job | None:
     >>> rtxscale.job() is None
     True
     """
-    from rtxscale.workloads.script_loop import current_job
+    from rtxscale.workloads.scripts.loop import current_job
 
     return current_job()
 
@@ -90,6 +90,6 @@ if not TYPE_CHECKING:
         """`rtxscale.Job`, which needs torch, is loaded when it is asked for."""
         if name != "Job":
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        from rtxscale.workloads.job import Job
+        from rtxscale.workloads.scripts.job import Job
 
         return Job

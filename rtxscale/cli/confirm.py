@@ -125,7 +125,7 @@ def measure(
     """
     from rtxscale.plan.confirm import confirmation_plan
     from rtxscale.run.authentication import settle
-    from rtxscale.workloads.model_files import catalogue_beside
+    from rtxscale.workloads.files.model import catalogue_beside
 
     sweep = sweep_of(run)
     catalogue = None if directory is None else catalogue_beside(sweep, directory)

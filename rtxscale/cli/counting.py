@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rtxscale.models.counted import Catalogue
     from rtxscale.models.footprint import Subject
 
-PROGRAM = "rtxscale.workloads.footprint"
+PROGRAM = "rtxscale.workloads.counting.footprint"
 PATIENCE_S = 120.0
 """For one subject: a model takes seconds, on a busy machine more."""
 

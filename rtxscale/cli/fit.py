@@ -36,7 +36,7 @@ def fit(
     from rtxscale.plan.fit import fits, memory_of_gpu, uncounted
     from rtxscale.spec.load import load_sweep
     from rtxscale.spec.printable import printable
-    from rtxscale.workloads.model_files import catalogue_beside
+    from rtxscale.workloads.files.model import catalogue_beside
 
     loaded = load_sweep(sweep)
     label, memory_gib = memory_of_gpu(gpu)

@@ -43,7 +43,7 @@ def plan(
     from rtxscale.plan.expand import make_plan
     from rtxscale.spec.load import load_sweep
     from rtxscale.spec.printable import printable
-    from rtxscale.workloads.model_files import catalogue_beside
+    from rtxscale.workloads.files.model import catalogue_beside
 
     loaded = load_sweep(sweep)
     inventory = _inventory_here() if assume is None else assumed_inventory(assume)

@@ -52,7 +52,7 @@ def sweep(
     from rtxscale.results.location import results_root
     from rtxscale.run.authentication import settle
     from rtxscale.spec.load import load_sweep
-    from rtxscale.workloads.model_files import catalogue_beside
+    from rtxscale.workloads.files.model import catalogue_beside
 
     loaded, directory = load_sweep(sweep), sweep.absolute().parent
     for folder in (directory, sweep.resolve().parent):

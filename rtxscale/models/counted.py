@@ -1,7 +1,7 @@
 """Footprints that have been counted: those that come with rtxscale, and others that were counted for one question.
 
-`footprints.jsonl` is what `python -m rtxscale.workloads.footprint` prints; a test counts some of it again. Pure but for
-reading that file. Callers: `models.training`, `plan`, and `cli.counting` for what that program prints.
+`footprints.jsonl` is what `python -m rtxscale.workloads.counting.footprint` prints; a test counts some of it again.
+Pure but for reading that file. Callers: `models.training`, `plan`, and `cli.counting` for what that program prints.
 """
 
 from __future__ import annotations

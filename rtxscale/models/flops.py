@@ -1,7 +1,7 @@
 """Model FLOPs of a step: what the mathematics of a model needs, whatever is recomputed or skipped.
 
 Pure numbers, no torch. For MFU, which compares throughput times these with a documented peak. Called by
-`workloads.model_flops`.
+`workloads.networks.flops`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What one training step of a model keeps in memory, counted tensor by tensor: lines in the batch.
 
-For models whose activations no formula tells: timm's, and the UNets. `workloads.footprint` counts, `models.counted`
-knows what has been counted, `models.training` adds what the settings alone tell. Pure.
+For models whose activations no formula tells: timm's, and the UNets. `workloads.counting.footprint` counts,
+`models.counted` knows what has been counted, `models.training` adds what the settings alone tell. Pure.
 """
 
 from __future__ import annotations

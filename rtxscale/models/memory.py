@@ -127,7 +127,8 @@ def memory_of(training: DecoderTraining) -> Memory:
 def weight_copies(training: DecoderTraining) -> float:
     """Bytes of weights beside those kept: autocast's cache of fp32 matrices, or what FSDP gathers.
 
-    FSDP gathers blocks in the precision they compute in and everything else as it is kept (`workloads.parallel`).
+    FSDP gathers blocks in the precision they compute in and everything else as it is kept
+    (`workloads.training.parallel`).
     """
     shape, item = training.shape, LOW if training.low else FULL
     added = 0 if training.adapter is None else training.adapter.block_parameters(shape)

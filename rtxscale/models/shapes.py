@@ -1,7 +1,7 @@
 """Decoder language models in named sizes: their shape and how many parameters that makes.
 
-Pure numbers, no torch: `workloads.decoder` builds these shapes, `models.memory` counts their bytes. Every one is a
-Llama: RMSNorm, rotary positions, gated feed-forward, no biases; of the named ones none ties its two embeddings.
+Pure numbers, no torch: `workloads.networks.decoder` builds these shapes, `models.memory` counts their bytes. Every one
+is a Llama: RMSNorm, rotary positions, gated feed-forward, no biases; of the named ones none ties its two embeddings.
 """
 
 from __future__ import annotations
@@ -118,4 +118,4 @@ SIZES = {
 """Shapes by name. Names are those of the classes: 125m and 350m hold a little more, as the embeddings are not tied."""
 
 UNET_PARAMETERS = {"sdxl": 2_567_463_684, "tiny": 2_512_132}
-"""Parameters of the diffusion UNets by name (`workloads.unet` builds them; a test counts)."""
+"""Parameters of the diffusion UNets by name (`workloads.networks.unet` builds them; a test counts)."""

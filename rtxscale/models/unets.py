@@ -1,8 +1,8 @@
 """The UNets of latent diffusion in named sizes: what they are built from, and what a sample must look like.
 
-Pure numbers, no torch: `workloads.unet` builds them, `workloads.latent_files` holds data against them. `sdxl` has the
-shapes of stabilityai/stable-diffusion-xl-base-1.0 (unet/config.json), Podell et al. (2023), arXiv:2307.01952; `tiny` is
-the same architecture in small, for tests.
+Pure numbers, no torch: `workloads.networks.unet` builds them, `workloads.files.latents` holds data against them. `sdxl`
+has the shapes of stabilityai/stable-diffusion-xl-base-1.0 (unet/config.json), Podell et al. (2023), arXiv:2307.01952;
+`tiny` is the same architecture in small, for tests.
 """
 
 from __future__ import annotations

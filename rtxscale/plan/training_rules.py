@@ -101,7 +101,7 @@ def sharding_takes_precision(cell: Cell, site: Site) -> str | None:
 
 
 def blocks_have_the_targets(cell: Cell, site: Site) -> str | None:
-    """A decoder of a named size is a Llama; what one's own has, `workloads.local_decoder` looks at."""
+    """A decoder of a named size is a Llama; what one's own has, `workloads.networks.local_decoder` looks at."""
     workload = cell.workload
     if not isinstance(workload, LanguageWorkload) or workload.adapter is None or workload.path:
         return None

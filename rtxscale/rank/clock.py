@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from rtxscale.workloads.stopwatch import stopwatch
+from rtxscale.workloads.links.stopwatch import stopwatch
 
 Seconds = NDArray[np.float64]
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from rtxscale.nccl.knobs import DEBUG_ENVIRONMENT, Knobs, process_environment
 from rtxscale.spec.cell import Cell, Trial
 from rtxscale.spec.workload import names_files
-from rtxscale.workloads.script_file import DIRECTORY_VARIABLE
+from rtxscale.workloads.files.script import DIRECTORY_VARIABLE
 
 # The host's own name need not resolve; ranks of one machine meet on the loopback.
 STANDALONE = ("--standalone", "--local-addr", "127.0.0.1")

@@ -17,7 +17,7 @@ from rtxscale.rank.channel import Order
 from rtxscale.rank.clock import Seconds
 from rtxscale.rank.warmup import Phase
 from rtxscale.results.schema import table, table_from_columns
-from rtxscale.workloads.collectives import Timing
+from rtxscale.workloads.links.timing import Timing
 from rtxscale.workloads.protocol import Bucket
 
 

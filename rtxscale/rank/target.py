@@ -18,8 +18,8 @@ import numpy as np
 from rtxscale.rank.clock import run_steps
 from rtxscale.rank.session import Session
 from rtxscale.spec.cell import Target, Trial
-from rtxscale.workloads.evaluation import Evaluated, Evaluation
 from rtxscale.workloads.protocol import Running, work_of_latest
+from rtxscale.workloads.training.evaluation import Evaluated, Evaluation
 
 SEEDS_PER_VISIT = 1000
 PIECE_S = 1.0

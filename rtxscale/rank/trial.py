@@ -30,13 +30,13 @@ from rtxscale.results.outcomes import Outcome
 from rtxscale.spec.cell import Cell
 from rtxscale.spec.workload import CollectivesWorkload
 from rtxscale.stats.steady import steepest
-from rtxscale.workloads.collectives import Request, Timing
 from rtxscale.workloads.delay import with_delay
-from rtxscale.workloads.model_flops import training_flops
+from rtxscale.workloads.links.collectives import request_of, time_request
+from rtxscale.workloads.links.timing import Request, Timing
+from rtxscale.workloads.networks.flops import training_flops
 from rtxscale.workloads.protocol import Context, Restartable, Running, work_of_latest
-from rtxscale.workloads.raw_collectives import request_of, time_request
 from rtxscale.workloads.registry import IMPLEMENTATIONS
-from rtxscale.workloads.updates import skipped_steps
+from rtxscale.workloads.training.updates import skipped_steps
 
 MIB = 1024 * 1024
 

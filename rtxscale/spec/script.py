@@ -1,6 +1,6 @@
 """Training with somebody's own code, as a sweep names it: where the code is, and what it is told.
 
-Pure data: `workloads.script` finds and runs the code. Part of the union in `spec.workload`.
+Pure data: `workloads.scripts.script` finds and runs the code. Part of the union in `spec.workload`.
 """
 
 from __future__ import annotations

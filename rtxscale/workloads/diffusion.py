@@ -15,20 +15,20 @@ from torch.nn import functional
 from rtxscale.models.unets import UNETS
 from rtxscale.nccl.attest import Attested, Verdict
 from rtxscale.spec.workload import DiffusionWorkload
-from rtxscale.workloads.apart import DdpApart, apart
-from rtxscale.workloads.compilation import attest_compile, begin_step, compile_blocks, forget_compiled
-from rtxscale.workloads.evaluation import Evaluation, evaluated
+from rtxscale.workloads.data.latents import attest_augmentations, latent_sets
+from rtxscale.workloads.data.loading import Batches, Loaded, OnDevice, attest_data
 from rtxscale.workloads.inputs import attest_directory
-from rtxscale.workloads.latents import attest_augmentations, latent_sets
-from rtxscale.workloads.loading import Batches, Loaded, OnDevice, attest_data
-from rtxscale.workloads.noise import TIMESTEPS, noised, signal_shares
-from rtxscale.workloads.parallel import attest_parallel, bucket_layout, data_parallel, fully_sharded, let_go
-from rtxscale.workloads.precision import AUTOCAST, attest_precision, autocast, set_precision
+from rtxscale.workloads.networks.noise import TIMESTEPS, noised, signal_shares
+from rtxscale.workloads.networks.unet import blocks_of, build_unet, draw_batch, fill
 from rtxscale.workloads.protocol import Bucket, Context
-from rtxscale.workloads.resident import Resident, give_up, resident
-from rtxscale.workloads.schedule import rate_of
-from rtxscale.workloads.unet import blocks_of, build_unet, draw_batch, fill
-from rtxscale.workloads.updates import Updates
+from rtxscale.workloads.training.apart import DdpApart, apart
+from rtxscale.workloads.training.compilation import attest_compile, begin_step, compile_blocks, forget_compiled
+from rtxscale.workloads.training.evaluation import Evaluation, evaluated
+from rtxscale.workloads.training.parallel import attest_parallel, bucket_layout, data_parallel, fully_sharded, let_go
+from rtxscale.workloads.training.precision import AUTOCAST, attest_precision, autocast, set_precision
+from rtxscale.workloads.training.resident import Resident, give_up, resident
+from rtxscale.workloads.training.schedule import rate_of
+from rtxscale.workloads.training.updates import Updates
 
 SEED = 4321
 """Of latents, noise and times; each rank has its own."""

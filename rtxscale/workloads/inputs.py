@@ -1,7 +1,7 @@
 """Whether what a workload names on disk can be trained on: its data, and a model of one's own.
 
 Reads names, sizes and headers, and imports neither torch nor a decoder of images: so a wrong path is found before
-anything runs. Code of one's own is looked at by `script_file`. Callers: `registry`, and `cli.plan` for a sweep that is
+anything runs. Code of one's own is looked at by `files.script`. Callers: `registry`, and `cli.plan` for a sweep that is
 planned where it will run.
 """
 
@@ -16,11 +16,11 @@ from rtxscale.nccl.attest import Attested, Verdict
 from rtxscale.spec.script import ScriptWorkload
 from rtxscale.spec.workload import DiffusionWorkload, LanguageWorkload, VisionWorkload, names_files
 from rtxscale.spec.workload import Workload as Declared
-from rtxscale.workloads import script_file
-from rtxscale.workloads.data_files import DataError, classes_of, image_root, outside_vocabulary, tokens_of
-from rtxscale.workloads.latent_files import latent_files
-from rtxscale.workloads.model_files import local_model
-from rtxscale.workloads.script_file import DIRECTORY_VARIABLE
+from rtxscale.workloads.files import script as script_file
+from rtxscale.workloads.files.data import DataError, classes_of, image_root, outside_vocabulary, tokens_of
+from rtxscale.workloads.files.latents import latent_files
+from rtxscale.workloads.files.model import local_model
+from rtxscale.workloads.files.script import DIRECTORY_VARIABLE
 
 DIGITS_MISSING = "workload.data: found digits, which needs scikit-learn; install it with pip install 'rtxscale[data]'"
 

@@ -16,30 +16,30 @@ from torch.nn.parallel import DistributedDataParallel
 
 from rtxscale.nccl.attest import Attested
 from rtxscale.spec.workload import LanguageWorkload
-from rtxscale.workloads import decoder
-from rtxscale.workloads.adapters import attest_tuning
-from rtxscale.workloads.apart import DdpApart, apart
-from rtxscale.workloads.attention import attention_kernel, attest_attention, kernels_in
-from rtxscale.workloads.compilation import attest_compile, begin_step, forget_compiled
-from rtxscale.workloads.datasets import token_sets
-from rtxscale.workloads.evaluation import Evaluation, evaluated
-from rtxscale.workloads.float8 import attest_float8
+from rtxscale.workloads.data.loading import Batches, Loaded, OnDevice, attest_data
+from rtxscale.workloads.data.sets import token_sets
+from rtxscale.workloads.files.model import vocab_of
 from rtxscale.workloads.inputs import attest_directory
-from rtxscale.workloads.language_model import is_sharded, refill, sharded_model, whole_model
-from rtxscale.workloads.loading import Batches, Loaded, OnDevice, attest_data
-from rtxscale.workloads.local_decoder import attest_model
-from rtxscale.workloads.model_files import vocab_of
-from rtxscale.workloads.parallel import (
+from rtxscale.workloads.networks import decoder
+from rtxscale.workloads.networks.adapters import attest_tuning
+from rtxscale.workloads.networks.attention import attention_kernel, attest_attention, kernels_in
+from rtxscale.workloads.networks.float8 import attest_float8
+from rtxscale.workloads.networks.language_model import is_sharded, refill, sharded_model, whole_model
+from rtxscale.workloads.networks.local_decoder import attest_model
+from rtxscale.workloads.protocol import Bucket, Context
+from rtxscale.workloads.training.apart import DdpApart, apart
+from rtxscale.workloads.training.compilation import attest_compile, begin_step, forget_compiled
+from rtxscale.workloads.training.evaluation import Evaluation, evaluated
+from rtxscale.workloads.training.parallel import (
     attest_parallel,
     bucket_layout,
     data_parallel,
     is_gathered,
     zero_redundancy,
 )
-from rtxscale.workloads.precision import attest_precision, autocast, set_precision
-from rtxscale.workloads.protocol import Bucket, Context
-from rtxscale.workloads.schedule import rate_of
-from rtxscale.workloads.updates import Updates
+from rtxscale.workloads.training.precision import attest_precision, autocast, set_precision
+from rtxscale.workloads.training.schedule import rate_of
+from rtxscale.workloads.training.updates import Updates
 
 LEARNING_RATE = 3e-4
 BETAS = (0.9, 0.95)

@@ -15,15 +15,16 @@ from pathlib import Path
 from rtxscale.spec.cell import Cell
 from rtxscale.spec.workload import CollectivesWorkload, DiffusionWorkload, LanguageWorkload, VisionWorkload
 from rtxscale.spec.workload import Workload as Declared
-from rtxscale.workloads import adapters, attention, float8, inputs, local_decoder, quantisation, unet
-from rtxscale.workloads.attention import FLASH_2
-from rtxscale.workloads.bucket_sizes import unknown_source
+from rtxscale.workloads import inputs
 from rtxscale.workloads.diffusion import Diffusion
 from rtxscale.workloads.language import Language
+from rtxscale.workloads.links.bucket_sizes import unknown_source
+from rtxscale.workloads.links.collectives import Collectives
+from rtxscale.workloads.networks import adapters, attention, float8, local_decoder, quantisation, unet
+from rtxscale.workloads.networks.attention import FLASH_2
+from rtxscale.workloads.networks.timm_models import cannot_checkpoint, unknown_model
 from rtxscale.workloads.protocol import Workload
-from rtxscale.workloads.raw_collectives import Collectives
-from rtxscale.workloads.script import Script
-from rtxscale.workloads.timm_models import cannot_checkpoint, unknown_model
+from rtxscale.workloads.scripts.script import Script
 from rtxscale.workloads.vision import Vision
 
 IMPLEMENTATIONS: dict[str, Workload] = {

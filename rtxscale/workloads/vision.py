@@ -18,19 +18,19 @@ from torch.nn.parallel import DistributedDataParallel
 
 from rtxscale.nccl.attest import Attested, Verdict
 from rtxscale.spec.workload import VisionWorkload
-from rtxscale.workloads.apart import DdpApart, apart
-from rtxscale.workloads.compilation import attest_compile, begin_step, forget_compiled
-from rtxscale.workloads.datasets import image_sets
-from rtxscale.workloads.evaluation import Evaluation, evaluated
+from rtxscale.workloads.data.loading import Batches, Loaded, OnDevice, attest_data
+from rtxscale.workloads.data.sets import image_sets
 from rtxscale.workloads.inputs import attest_directory
-from rtxscale.workloads.loading import Batches, Loaded, OnDevice, attest_data
-from rtxscale.workloads.parallel import bucket_layout, data_parallel
-from rtxscale.workloads.precision import attest_precision, autocast, set_precision
+from rtxscale.workloads.networks.timm_models import SEED, restore, restored_model
 from rtxscale.workloads.protocol import Bucket, Context
-from rtxscale.workloads.recomputation import Recomputation
-from rtxscale.workloads.schedule import rate_of
-from rtxscale.workloads.timm_models import SEED, restore, restored_model
-from rtxscale.workloads.updates import Updates
+from rtxscale.workloads.training.apart import DdpApart, apart
+from rtxscale.workloads.training.compilation import attest_compile, begin_step, forget_compiled
+from rtxscale.workloads.training.evaluation import Evaluation, evaluated
+from rtxscale.workloads.training.parallel import bucket_layout, data_parallel
+from rtxscale.workloads.training.precision import attest_precision, autocast, set_precision
+from rtxscale.workloads.training.recomputation import Recomputation
+from rtxscale.workloads.training.schedule import rate_of
+from rtxscale.workloads.training.updates import Updates
 
 LEARNING_RATES = {"sgd": 0.01, "adamw": 0.001}
 """What `learning_rate: auto` means."""

@@ -142,7 +142,7 @@ def bare_diffusion(case: dict[str, Any], device: Any) -> tuple[Step, float]:
     from diffusers import DDPMScheduler
 
     from rtxscale.models.unets import UNETS
-    from rtxscale.workloads.unet import build_unet
+    from rtxscale.workloads.networks.unet import build_unet
 
     shape, batch = UNETS[case.get("model", "sdxl")], case["batch_per_gpu"]
     side, low = case.get("image_size", 1024) // 8, case.get("precision", "bf16") == "bf16"

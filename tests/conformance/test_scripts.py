@@ -15,11 +15,11 @@ from rtxscale.rank.loop import one_line, outcome_of
 from rtxscale.spec.cell import Planted
 from rtxscale.spec.script import ScriptWorkload
 from rtxscale.workloads.delay import with_delay
-from rtxscale.workloads.job import Job
+from rtxscale.workloads.files.script import DIRECTORY_VARIABLE, ScriptError, fingerprint
 from rtxscale.workloads.protocol import Context, work_of_latest
 from rtxscale.workloads.registry import complaints
-from rtxscale.workloads.script import Script
-from rtxscale.workloads.script_file import DIRECTORY_VARIABLE, ScriptError, fingerprint
+from rtxscale.workloads.scripts.job import Job
+from rtxscale.workloads.scripts.script import Script
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]

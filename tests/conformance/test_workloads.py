@@ -17,10 +17,10 @@ from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_
 from rtxscale.models.shapes import SIZES
 from rtxscale.nccl.attest import Verdict
 from rtxscale.spec.workload import CollectivesProbe, CollectivesWorkload, VisionWorkload, Workload
-from rtxscale.workloads.collectives import Request, time_collectives
+from rtxscale.workloads.files.script import DIRECTORY_VARIABLE
+from rtxscale.workloads.links.timing import Request, time_collectives
 from rtxscale.workloads.protocol import Context
 from rtxscale.workloads.registry import IMPLEMENTATIONS
-from rtxscale.workloads.script_file import DIRECTORY_VARIABLE
 
 SMALL = {"model": "test_resnet", "image_size": 32, "classes": 10, "batch_per_gpu": 2}
 TINY = {"size": "tiny", "context": 16, "batch_per_gpu": 2, "precision": "fp32"}

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from rtxscale.cli.main import app
 from rtxscale.cli.show import CONCLUDED
-from rtxscale.results import write
+from rtxscale.results import parts
 from rtxscale.results.schema import table
 from rtxscale.results.write import RunWriter
 from rtxscale.spec.cell import Cell, Trial
@@ -77,7 +77,7 @@ def mixed_schemas(root):
     sweep = Sweep.model_validate(
         {"name": "mixed", "question": "q?", "study": "weak", "workload": WORKLOAD, "axes": {"gpus": [1, 2]}}
     )
-    today = write.pq.write_table
+    today = parts.pq.write_table
 
     def trimmed(content, sink, **options):
         few = ["trial_id", "attempt", "cell_id", "visit", "gpus", "outcome", "throughput_per_s", "cell_json"]

@@ -18,8 +18,8 @@ def counted(layers, adapter):
     from torch.utils.flop_counter import FlopCounterMode
 
     from rtxscale.spec.workload import LanguageWorkload
-    from rtxscale.workloads.adapters import add_adapters
-    from rtxscale.workloads.decoder import build_decoder
+    from rtxscale.workloads.networks.adapters import add_adapters
+    from rtxscale.workloads.networks.decoder import build_decoder
 
     model = build_decoder(replace(SIZES["tiny"], layers=layers))
     if adapter is not None:

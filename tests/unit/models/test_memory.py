@@ -16,8 +16,8 @@ def kept_by_autograd(training):
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     from rtxscale.spec.workload import LanguageWorkload
-    from rtxscale.workloads.adapters import add_adapters
-    from rtxscale.workloads.decoder import build_decoder, set_attention, set_checkpointing
+    from rtxscale.workloads.networks.adapters import add_adapters
+    from rtxscale.workloads.networks.decoder import build_decoder, set_attention, set_checkpointing
 
     model = build_decoder(training.shape)
     if training.adapter is not None:

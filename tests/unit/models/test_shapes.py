@@ -29,7 +29,7 @@ def test_small_names_are_classes_of_size(size, millions):
 def test_transformers_builds_the_same_number_of_parameters(size):
     import torch
 
-    from rtxscale.workloads.decoder import build_decoder
+    from rtxscale.workloads.networks.decoder import build_decoder
 
     with torch.device("meta"):
         model = build_decoder(SIZES[size])

@@ -15,7 +15,7 @@ from rtxscale.models.shapes import SIZES
 from rtxscale.plan.feasibility import MARGIN
 from rtxscale.plan.fit import COMPILED, NO_MODEL, UNKNOWN, fits, memory_of_gpu, uncounted
 from rtxscale.spec.load import parse_sweep
-from rtxscale.workloads.model_files import NAMES
+from rtxscale.workloads.files.model import NAMES
 
 TEXT = """\
 name: fit

@@ -17,7 +17,7 @@ from rtxscale.rank.trial import run_trial
 from rtxscale.results.outcomes import Outcome
 from rtxscale.run.failures import deadline_s
 from rtxscale.spec.cell import Cell, Target, Trial
-from rtxscale.workloads.evaluation import Evaluation, evaluated, places_of
+from rtxscale.workloads.training.evaluation import Evaluation, evaluated, places_of
 
 MEASURE = {"warmup_min_s": 0.1, "warmup_max_s": 60.0, "window_s": 0.1, "min_steps": 3, "tolerance": 9.0}
 DIGITS = {

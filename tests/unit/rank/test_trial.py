@@ -3,7 +3,7 @@ import pytest
 from rtxscale.rank.trial import collectives_of, conclude
 from rtxscale.rank.warmup import WarmUp
 from rtxscale.spec.cell import Cell
-from rtxscale.workloads.collectives import Timing
+from rtxscale.workloads.links.timing import Timing
 
 VISION = {"kind": "vision", "batch_per_gpu": 2}
 

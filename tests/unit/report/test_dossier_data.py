@@ -13,7 +13,7 @@ from rtxscale.results.read import Run
 from rtxscale.results.schema import table
 from rtxscale.spec.cell import Cell
 from rtxscale.spec.declare import Declaration
-from rtxscale.workloads import datasets
+from rtxscale.workloads.data import sets as datasets
 
 NAMES = ("dataset", "dataset_version", "tokenizer", "augmentations", "loader", "pinned", "no_target")
 

@@ -7,8 +7,8 @@ from torch.nn.functional import scaled_dot_product_attention
 from rtxscale.models.shapes import SIZES
 from rtxscale.nccl.attest import Verdict
 from rtxscale.spec.workload import LanguageWorkload
-from rtxscale.workloads.attention import attention_kernel, attest_attention, kernels_in, repeated_heads
-from rtxscale.workloads.decoder import build_decoder, set_attention
+from rtxscale.workloads.networks.attention import attention_kernel, attest_attention, kernels_in, repeated_heads
+from rtxscale.workloads.networks.decoder import build_decoder, set_attention
 from rtxscale.workloads.registry import complaints
 
 

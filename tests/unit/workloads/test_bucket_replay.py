@@ -8,14 +8,14 @@ from torch.nn.parallel import DistributedDataParallel
 
 from rtxscale.models.shapes import SIZES
 from rtxscale.spec.workload import CollectivesWorkload
-from rtxscale.workloads import bucket_replay, bucket_sizes
-from rtxscale.workloads.bucket_replay import Replay
-from rtxscale.workloads.bucket_sizes import buckets_of, unknown_source
-from rtxscale.workloads.decoder import build_decoder
-from rtxscale.workloads.parallel import bucket_layout
+from rtxscale.workloads.links import bucket_replay, bucket_sizes
+from rtxscale.workloads.links.bucket_replay import Replay
+from rtxscale.workloads.links.bucket_sizes import buckets_of, unknown_source
+from rtxscale.workloads.links.collectives import Collectives, request_of, time_request
+from rtxscale.workloads.networks.decoder import build_decoder
 from rtxscale.workloads.protocol import Bucket, Context
-from rtxscale.workloads.raw_collectives import Collectives, request_of, time_request
 from rtxscale.workloads.registry import complaints
+from rtxscale.workloads.training.parallel import bucket_layout
 
 
 def replaying(name="tiny"):

@@ -1,6 +1,6 @@
 import pytest
 
-from rtxscale.workloads.collectives import MIB, Timing, bus_factor, expected, iterations_for, message_bytes, sent
+from rtxscale.workloads.links.timing import MIB, Timing, bus_factor, expected, iterations_for, message_bytes, sent
 
 OPERATIONS = ("all_reduce", "reduce_scatter", "all_gather", "broadcast", "all_to_all")
 

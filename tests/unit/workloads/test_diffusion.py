@@ -11,12 +11,13 @@ from rtxscale.models.shapes import UNET_PARAMETERS
 from rtxscale.models.unets import UNETS
 from rtxscale.nccl.attest import Verdict
 from rtxscale.spec.workload import Workload
-from rtxscale.workloads import diffusion, unet
+from rtxscale.workloads import diffusion
 from rtxscale.workloads.diffusion import Diffusion
-from rtxscale.workloads.noise import noised, signal_shares
+from rtxscale.workloads.networks import unet
+from rtxscale.workloads.networks.noise import noised, signal_shares
+from rtxscale.workloads.networks.unet import blocks_of, build_unet, draw_batch
 from rtxscale.workloads.protocol import Context
 from rtxscale.workloads.registry import complaints
-from rtxscale.workloads.unet import blocks_of, build_unet, draw_batch
 
 CPU = torch.device("cpu")
 TINY = {"kind": "diffusion", "model": "tiny", "image_size": 32, "batch_per_gpu": 2, "precision": "fp32"}

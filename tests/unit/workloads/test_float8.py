@@ -18,8 +18,8 @@ from rtxscale.plan.site import site_of
 from rtxscale.plan.training_rules import precision_exists
 from rtxscale.spec.cell import Cell
 from rtxscale.spec.workload import LanguageWorkload
-from rtxscale.workloads import float8
 from rtxscale.workloads.language import Language
+from rtxscale.workloads.networks import float8
 from rtxscale.workloads.protocol import Context
 from rtxscale.workloads.registry import complaints
 

@@ -13,11 +13,11 @@ from rtxscale.models.footprint import Subject
 from rtxscale.models.unets import UNETS
 from rtxscale.plan.feasibility import training_of
 from rtxscale.spec.workload import VisionWorkload
-from rtxscale.workloads import footprint
-from rtxscale.workloads.fake_gpu import DEVICE, attention, fake_gpu, move_to_fake_gpu
-from rtxscale.workloads.live_bytes import BLOCK, LiveBytes
-from rtxscale.workloads.unet import build_unet
-from rtxscale.workloads.walked_backward import walk_backward
+from rtxscale.workloads.counting import footprint
+from rtxscale.workloads.counting.fake_gpu import DEVICE, attention, fake_gpu, move_to_fake_gpu
+from rtxscale.workloads.counting.live_bytes import BLOCK, LiveBytes
+from rtxscale.workloads.counting.walked_backward import walk_backward
+from rtxscale.workloads.networks.unet import build_unet
 
 SIDES = {"test_resnet": 64, "test_vit": 64, "test_efficientnet": 64, "tiny": 64}
 """Small models of timm, and the small UNet; height and width in pixels."""

@@ -11,8 +11,8 @@ import torch
 from rtxscale.models.shapes import SIZES
 from rtxscale.rank.command import STANDALONE
 from rtxscale.spec.workload import LanguageWorkload
-from rtxscale.workloads.decoder import attest_checkpointing, build_decoder, set_attention
 from rtxscale.workloads.language import Language, draw_tokens
+from rtxscale.workloads.networks.decoder import attest_checkpointing, build_decoder, set_attention
 from rtxscale.workloads.protocol import Context
 
 STEPS, MANY_STEPS = 6, 20

@@ -10,13 +10,14 @@ import torch
 from safetensors.numpy import save_file
 
 from rtxscale.spec.workload import DiffusionWorkload
-from rtxscale.workloads import data_files, inputs
+from rtxscale.workloads import inputs
+from rtxscale.workloads.data.latents import attest_augmentations, latent_sets
+from rtxscale.workloads.data.loading import Loaded
 from rtxscale.workloads.diffusion import Diffusion
-from rtxscale.workloads.latents import attest_augmentations, latent_sets
-from rtxscale.workloads.loading import Loaded
+from rtxscale.workloads.files import data as data_files
+from rtxscale.workloads.files.script import DIRECTORY_VARIABLE
 from rtxscale.workloads.protocol import Context
 from rtxscale.workloads.registry import complaints
-from rtxscale.workloads.script_file import DIRECTORY_VARIABLE
 
 COUNT = 20
 

@@ -12,15 +12,16 @@ from torch.utils.data import Dataset
 
 from rtxscale.rank.loop import one_line
 from rtxscale.spec.workload import LanguageWorkload, VisionWorkload
-from rtxscale.workloads import data_files, inputs
-from rtxscale.workloads.data_files import DataError
-from rtxscale.workloads.datasets import image_sets, token_sets
+from rtxscale.workloads import inputs
+from rtxscale.workloads.data.loading import Endless, Loaded
+from rtxscale.workloads.data.sets import image_sets, token_sets
+from rtxscale.workloads.files import data as data_files
+from rtxscale.workloads.files.data import DataError
+from rtxscale.workloads.files.script import DIRECTORY_VARIABLE
 from rtxscale.workloads.inputs import complaint
 from rtxscale.workloads.language import Language
-from rtxscale.workloads.loading import Endless, Loaded
 from rtxscale.workloads.protocol import Context
 from rtxscale.workloads.registry import complaints
-from rtxscale.workloads.script_file import DIRECTORY_VARIABLE
 from rtxscale.workloads.vision import Vision
 
 SMALL = {"kind": "vision", "model": "test_resnet", "image_size": 32, "classes": 10, "precision": "fp32"}

@@ -14,13 +14,13 @@ from rtxscale.nccl.attest import Verdict
 from rtxscale.spec.cell import Cell
 from rtxscale.spec.workload import LanguageWorkload
 from rtxscale.workloads import inputs
-from rtxscale.workloads.decoder import build_decoder
+from rtxscale.workloads.files.model import local_model, shape_of, vocab_of
+from rtxscale.workloads.files.script import DIRECTORY_VARIABLE
 from rtxscale.workloads.language import Language
-from rtxscale.workloads.model_files import local_model, shape_of, vocab_of
-from rtxscale.workloads.model_flops import training_flops
+from rtxscale.workloads.networks.decoder import build_decoder
+from rtxscale.workloads.networks.flops import training_flops
 from rtxscale.workloads.protocol import Context
 from rtxscale.workloads.registry import complaints
-from rtxscale.workloads.script_file import DIRECTORY_VARIABLE
 
 SMALL = {
     "vocab_size": 256,

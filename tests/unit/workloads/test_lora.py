@@ -9,9 +9,9 @@ from pydantic import ValidationError
 from rtxscale.models.shapes import SIZES
 from rtxscale.nccl.attest import Verdict
 from rtxscale.spec.workload import LanguageWorkload, Matrix
-from rtxscale.workloads import adapters
-from rtxscale.workloads.adapters import attest_tuning, is_adapter
 from rtxscale.workloads.language import Language
+from rtxscale.workloads.networks import adapters
+from rtxscale.workloads.networks.adapters import attest_tuning, is_adapter
 from rtxscale.workloads.protocol import Context
 from rtxscale.workloads.registry import complaints
 

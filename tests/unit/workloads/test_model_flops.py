@@ -5,8 +5,8 @@ import pytest
 from rtxscale.models.flops import training_flops_per_token
 from rtxscale.models.shapes import SIZES
 from rtxscale.spec.workload import CollectivesWorkload, DiffusionWorkload, LanguageWorkload, VisionWorkload
-from rtxscale.workloads import model_flops
-from rtxscale.workloads.model_flops import training_flops
+from rtxscale.workloads.networks import flops as model_flops
+from rtxscale.workloads.networks.flops import training_flops
 
 PUBLISHED_GMAC = {
     "resnet50": 4.09,

@@ -4,7 +4,8 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from rtxscale.workloads.parallel import (
+from rtxscale.workloads.protocol import Bucket
+from rtxscale.workloads.training.parallel import (
     attest_parallel,
     bucket_layout,
     fully_sharded,
@@ -12,7 +13,6 @@ from rtxscale.workloads.parallel import (
     parse_layout,
     zero_redundancy,
 )
-from rtxscale.workloads.protocol import Bucket
 
 
 def test_a_layout_reads_ddps_own_words():

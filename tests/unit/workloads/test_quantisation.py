@@ -14,8 +14,8 @@ from rtxscale.plan.site import site_of
 from rtxscale.plan.training_rules import quantised_base_is_whole
 from rtxscale.spec.cell import Cell
 from rtxscale.spec.workload import LanguageWorkload
-from rtxscale.workloads import quantisation
 from rtxscale.workloads.language import Language
+from rtxscale.workloads.networks import quantisation
 from rtxscale.workloads.protocol import Context
 from rtxscale.workloads.registry import complaints
 

@@ -10,7 +10,7 @@ from rtxscale.spec.training import Learning
 from rtxscale.spec.workload import Workload
 from rtxscale.workloads.protocol import Context
 from rtxscale.workloads.registry import IMPLEMENTATIONS
-from rtxscale.workloads.schedule import Schedule, rate_of
+from rtxscale.workloads.training.schedule import Schedule, rate_of
 
 VISION = {"kind": "vision", "model": "test_resnet", "image_size": 32, "classes": 10, "batch_per_gpu": 2}
 LANGUAGE = {"kind": "language", "size": "tiny", "context": 16, "batch_per_gpu": 2, "precision": "fp32"}

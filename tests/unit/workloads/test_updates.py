@@ -6,7 +6,7 @@ import torch
 from rtxscale.spec.workload import LanguageWorkload, VisionWorkload
 from rtxscale.workloads.language import Language
 from rtxscale.workloads.protocol import Context
-from rtxscale.workloads.updates import skipped_steps
+from rtxscale.workloads.training.updates import skipped_steps
 from rtxscale.workloads.vision import Vision
 
 WORKLOADS = {

@@ -6,9 +6,9 @@ import torch
 
 from rtxscale.nccl.attest import Verdict
 from rtxscale.spec.workload import VisionWorkload
+from rtxscale.workloads.networks.timm_models import cannot_checkpoint
 from rtxscale.workloads.protocol import Context
 from rtxscale.workloads.registry import complaints
-from rtxscale.workloads.timm_models import cannot_checkpoint
 from rtxscale.workloads.vision import LEARNING_RATES, Vision
 
 # Without batch norm, whose statistics are those of a micro-batch.

@@ -1,0 +1,1 @@
+"""The memory of a training step, counted without a GPU."""

@@ -1,0 +1,1 @@
+"""What models are trained on: data sets, and loaders that bring them to the device."""

@@ -1,0 +1,1 @@
+"""Workloads that only communicate: collectives, and the gradient buckets of a model."""

@@ -1,0 +1,1 @@
+"""Training code of somebody else, driven step by step."""

@@ -1,0 +1,1 @@
+"""What all trainings share: precision, updates, spreading over ranks, compilation, evaluation."""
