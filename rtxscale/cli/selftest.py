@@ -33,7 +33,7 @@ from rtxscale.cli.sweep import EXIT_CODES, SIGNALS
 from rtxscale.errors import BadInput, ResultsError
 
 if TYPE_CHECKING:
-    from rtxscale.analysis.selftest import Check
+    from rtxscale.analysis.selftest.verdicts import Check
     from rtxscale.devices.inventory import Inventory
     from rtxscale.run.sweep import SweepResult
     from rtxscale.spec.load import LoadedSweep
@@ -212,7 +212,7 @@ def _cause(interrupted: str) -> str:
 
 def exit_code(checks: Sequence[Check], course: Course) -> int:
     """0 nothing failed, 1 a check failed, 3 something is left to measure, 129, 130 or 143 ended by a signal."""
-    from rtxscale.analysis.selftest import FAILED
+    from rtxscale.analysis.selftest.verdicts import FAILED
 
     if course.interrupted in SIGNALS:
         return EXIT_CODES[course.interrupted]
@@ -247,7 +247,7 @@ def as_data(checks: Sequence[Check], course: Course, form: Form, inventory: Inve
 
 def show_checks(checks: Sequence[Check], stream: TextIO) -> None:
     """The verdict table."""
-    from rtxscale.analysis.selftest import INCONCLUSIVE
+    from rtxscale.analysis.selftest.verdicts import INCONCLUSIVE
     from rtxscale.report.tables import Table
     from rtxscale.report.terminal import show_table
 

@@ -19,7 +19,7 @@ from rtxscale.errors import ResultsError, RunError
 if TYPE_CHECKING:
     import polars as pl
 
-    from rtxscale.analysis.selftest import Check, Evidence
+    from rtxscale.analysis.selftest.verdicts import Check, Evidence
     from rtxscale.results.read import Run
 
 REFERENCE_RUNS = 2
@@ -32,8 +32,8 @@ def judge(name: str, runs: Mapping[str, Path], missing: Mapping[str, str], why: 
     `runs` and `missing` say of each sweep where its run is and why it is not complete; `why` says why the check cannot
     be run here; `binary` is nccl-tests.
     """
-    from rtxscale.analysis.selftest import evidence_of, not_run
-    from rtxscale.analysis.selftest_simulated import check_simulated
+    from rtxscale.analysis.selftest.simulated import check_simulated
+    from rtxscale.analysis.selftest.verdicts import evidence_of, not_run
     from rtxscale.results.read import open_verified
 
     sweep = SWEEP_OF[name]
@@ -58,10 +58,10 @@ def not_ok(trials: pl.DataFrame) -> str:
 
 
 def _judges() -> dict[str, Callable[[Evidence], Check]]:
-    from rtxscale.analysis.selftest import check_equal_arms
-    from rtxscale.analysis.selftest_delays import check_delays
-    from rtxscale.analysis.selftest_equality import check_isolation, check_launcher
-    from rtxscale.analysis.selftest_reference import check_energy
+    from rtxscale.analysis.selftest.delays import check_delays
+    from rtxscale.analysis.selftest.equality import check_isolation, check_launcher
+    from rtxscale.analysis.selftest.reference import check_energy
+    from rtxscale.analysis.selftest.verdicts import check_equal_arms
 
     return {
         "aa": check_equal_arms,
@@ -74,8 +74,8 @@ def _judges() -> dict[str, Callable[[Evidence], Check]]:
 
 def _bandwidth(run: Run, binary: str) -> Check:
     """Run nccl-tests on the GPUs that the trials used, and compare."""
-    from rtxscale.analysis.selftest import evidence_of, not_run
-    from rtxscale.analysis.selftest_reference import check_bandwidth
+    from rtxscale.analysis.selftest.reference import check_bandwidth
+    from rtxscale.analysis.selftest.verdicts import evidence_of, not_run
     from rtxscale.cli.reference import reference_environment, run_all_reduce
     from rtxscale.nccl.nccl_tests import bus_bandwidths
     from rtxscale.spec.cell import Cell

@@ -7,11 +7,11 @@ import polars as pl
 import pytest
 from made_trials import collectives_frame, made_row, trials_frame
 
-from rtxscale.analysis.selftest import arm_pairs, check_equal_arms, evidence_of
-from rtxscale.analysis.selftest_delays import check_delays
-from rtxscale.analysis.selftest_equality import check_isolation, check_launcher
-from rtxscale.analysis.selftest_reference import check_bandwidth, check_energy
-from rtxscale.analysis.selftest_simulated import Machine, check_simulated, simulated_arms
+from rtxscale.analysis.selftest.delays import check_delays
+from rtxscale.analysis.selftest.equality import check_isolation, check_launcher
+from rtxscale.analysis.selftest.reference import check_bandwidth, check_energy
+from rtxscale.analysis.selftest.simulated import Machine, check_simulated, simulated_arms
+from rtxscale.analysis.selftest.verdicts import arm_pairs, check_equal_arms, evidence_of
 from rtxscale.spec.cell import Cell
 
 MIB = 2**20

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from rtxscale.analysis.selftest import Check, not_run
+from rtxscale.analysis.selftest.verdicts import Check, not_run
 from rtxscale.cli import reference, selftest, selftest_sweeps, selftest_verdicts
 from rtxscale.cli.main import app
 from rtxscale.devices.inventory import Inventory, Node
@@ -283,7 +283,7 @@ def test_verdicts_are_shown_where_no_chart_can_be_drawn():
     """A machine that measures needs no chart library."""
     code = (
         "import sys; sys.modules['altair'] = sys.modules['vl_convert'] = None\n"
-        "from rtxscale.analysis.selftest import not_run\n"
+        "from rtxscale.analysis.selftest.verdicts import not_run\n"
         "from rtxscale.cli.selftest import show_checks\n"
         "show_checks([not_run('aa', 'no time')], sys.stdout)\n"
     )

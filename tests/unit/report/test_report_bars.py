@@ -102,8 +102,10 @@ def cost(**fields):
 
 
 def test_a_meter_at_the_wall_has_a_series_of_its_own():
-    metered = cost(wall_energy_per_work_j=0.8, wall_energy_per_work_low=0.7, wall_energy_per_work_high=0.9)
+    bounds = {"wall_energy_per_work_low": 0.7, "wall_energy_per_work_high": 0.9}
+    metered = cost(wall_energy_per_work_j=0.8, wall_power_w=480.0, **bounds)
     figure = energy_figure(metered, "GPUs")
+    assert [row["power_text"] for row in figure.datasets["told"]] == ["300 W", "480 W"]
     assert [(row["series"], row["energy"]) for row in figure.datasets["told"]] == [
         ("defaults", 0.5),
         ("defaults, at the wall", 0.8),

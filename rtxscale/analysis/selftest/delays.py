@@ -10,7 +10,16 @@ from typing import Any
 
 import polars as pl
 
-from rtxscale.analysis.selftest import FAILED, INCONCLUSIVE, PASSED, PLANTED, Check, Evidence, is_delayed, known
+from rtxscale.analysis.selftest.verdicts import (
+    FAILED,
+    INCONCLUSIVE,
+    PASSED,
+    PLANTED,
+    Check,
+    Evidence,
+    is_delayed,
+    known,
+)
 from rtxscale.analysis.settings import Settings
 from rtxscale.stats.differences import mean_interval
 from rtxscale.stats.intervals import CONFIDENCE

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from rtxscale.analysis.selftest import Check, check_equal_arms, evidence_of
+from rtxscale.analysis.selftest.verdicts import Check, check_equal_arms, evidence_of
 from rtxscale.results.read import polars_schema
 from rtxscale.spec.cell import content_id
 

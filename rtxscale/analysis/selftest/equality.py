@@ -13,7 +13,7 @@ import polars as pl
 from rtxscale.analysis.conclusions import too_few
 from rtxscale.analysis.frames import moments
 from rtxscale.analysis.pairs import paired_moments
-from rtxscale.analysis.selftest import FAILED, INCONCLUSIVE, PASSED, Check, Evidence, bounds, is_delayed, known
+from rtxscale.analysis.selftest.verdicts import FAILED, INCONCLUSIVE, PASSED, Check, Evidence, bounds, is_delayed, known
 from rtxscale.analysis.settings import Settings
 from rtxscale.stats.compare import equivalence_paired, ratio_test
 from rtxscale.stats.intervals import CONFIDENCE

@@ -12,7 +12,7 @@ import polars as pl
 
 from rtxscale.analysis.bandwidth import right_rows
 from rtxscale.analysis.flags import LEAST_UPDATES, is_coarse
-from rtxscale.analysis.selftest import (
+from rtxscale.analysis.selftest.verdicts import (
     FAILED,
     INCONCLUSIVE,
     NOT_RUN,

@@ -1,7 +1,7 @@
 """Verdicts of the instrument's checks: what a verdict is, the measured cells they look at, and equal arms (A/A).
 
 A check plants something whose answer is known and looks whether the tool finds it. Pure: rows of results in, a verdict
-out; `selftest_delays`, `selftest_equality` and `selftest_reference` hold the other checks, `selftest_simulated` makes
+out; `selftest.delays`, `selftest.equality` and `selftest.reference` hold the other checks, `selftest.simulated` makes
 rows without a machine. Called by `cli.selftest`.
 """
 

@@ -1,0 +1,1 @@
+"""The instrument's checks, judged: equal arms, planted delays, ways of running, other instruments."""
