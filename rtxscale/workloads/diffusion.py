@@ -6,7 +6,6 @@ noise schedule is SDXL's. Rows are training, never inference. Caller: `registry`
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -16,19 +15,18 @@ from rtxscale.models.unets import UNETS
 from rtxscale.nccl.attest import Attested, Verdict
 from rtxscale.spec.workload import DiffusionWorkload
 from rtxscale.workloads.data.latents import attest_augmentations, latent_sets
-from rtxscale.workloads.data.loading import Batches, Loaded, OnDevice, attest_data
+from rtxscale.workloads.data.loading import OnDevice, attest_data
 from rtxscale.workloads.inputs import attest_directory
+from rtxscale.workloads.model_training import ModelTraining, batch_of, make_ready
 from rtxscale.workloads.networks.noise import TIMESTEPS, noised, signal_shares
 from rtxscale.workloads.networks.unet import blocks_of, build_unet, draw_batch, fill
-from rtxscale.workloads.protocol import Bucket, Context
-from rtxscale.workloads.training.apart import DdpApart, apart
-from rtxscale.workloads.training.compilation import attest_compile, begin_step, compile_blocks, forget_compiled
-from rtxscale.workloads.training.evaluation import Evaluation, evaluated
-from rtxscale.workloads.training.parallel import attest_parallel, bucket_layout, data_parallel, fully_sharded, let_go
-from rtxscale.workloads.training.precision import AUTOCAST, attest_precision, autocast, set_precision
+from rtxscale.workloads.protocol import Context
+from rtxscale.workloads.training.compilation import attest_compile, compile_blocks
+from rtxscale.workloads.training.evaluation import Evaluation
+from rtxscale.workloads.training.parallel import attest_parallel, fully_sharded, let_go
+from rtxscale.workloads.training.precision import AUTOCAST, attest_precision, autocast
 from rtxscale.workloads.training.resident import Resident, give_up, resident
 from rtxscale.workloads.training.schedule import rate_of
-from rtxscale.workloads.training.updates import Updates
 
 SEED = 4321
 """Of latents, noise and times; each rank has its own."""
@@ -46,73 +44,53 @@ class Diffusion:
         workload = context.workload
         if not isinstance(workload, DiffusionWorkload):
             raise TypeError(f"found workload {workload.kind}, expected diffusion")
-        set_precision(workload.precision)
-        if workload.compile != "off":
-            forget_compiled()
+        make_ready(workload)
         make = _sharded_model if _is_sharded(workload, context) else _whole_model
         return DiffusionTraining(workload, context, make(workload, context).train())
 
 
-class DiffusionTraining:
-    """A UNet in training; see `protocol.Running`."""
+class DiffusionTraining(ModelTraining[DiffusionWorkload]):
+    """A UNet in training."""
 
     unit = "sample"
+    HELD_OUT = "latents"
 
     def __init__(self, workload: DiffusionWorkload, context: Context, model: Any) -> None:
         """Wrap the model and draw this rank's batch."""
-        device = context.device
-        self.work_per_step: float | None = float(batch_of(workload, context))
-        self._workload, self._device, self._world, self._bare = workload, device, context.world, model
-        self._context = context
+        samples = float(batch_of(workload, context))
+        sets = None if workload.data == "resident" else latent_sets(workload)
         sharded = _is_sharded(workload, context)
-        wrapped = model if sharded else data_parallel(model, context)
-        # Blocks of a sharded model are compiled one by one, inside the hooks that gather them.
-        compiled = workload.compile != "off" and not sharded
-        self._model: Any = torch.compile(wrapped, mode=workload.compile) if compiled else wrapped
-        self._sets = None if workload.data == "resident" else latent_sets(workload)
-        self._signal = signal_shares(device)
-        self._output_dtype: torch.dtype | None = None
-        self._begin(context)
+        super().__init__(workload, context, model, sets, work_per_step=samples, sharded=sharded)
+        self._signal = signal_shares(self._device)
+
+    def _optimizer(self, context: Context, *, fused: bool) -> torch.optim.Optimizer:
+        rate = rate_of(self._workload, LEARNING_RATE)
+        return torch.optim.AdamW(self._bare.parameters(), lr=rate, weight_decay=WEIGHT_DECAY, fused=fused)
+
+    def _resident(self, context: Context) -> OnDevice:
+        workload, batch = self._workload, batch_of(self._workload, context)
+        drawn = draw_batch(UNETS[workload.model], batch, workload.image_size, self._device, _seed(context))
+        return OnDevice([drawn])
+
+    def _refill(self, context: Context) -> None:
+        let_go(self._bare)
+        fill(self._bare, self._device, seed=context.seed)
 
     def _begin(self, context: Context) -> None:
-        """The first batch, noise and update, for weights that are the first ones already."""
-        workload, device = self._workload, self._device
-        batch, seed = batch_of(workload, context), SEED + context.rank + RANKS * context.seed
-        self._batches: Batches = (
-            OnDevice([draw_batch(UNETS[workload.model], batch, workload.image_size, device, seed)])
-            if self._sets is None
-            else Loaded(self._sets.training, workload, context, batch)
-        )
-        self._chance = torch.Generator(device).manual_seed(seed)
-        scaled = workload.precision == "fp16"
-        # Like SGD's, the fused step is not trusted with gradients that the scaler finds overflowing.
-        optimizer = torch.optim.AdamW(
-            self._bare.parameters(), lr=rate_of(workload, LEARNING_RATE), weight_decay=WEIGHT_DECAY, fused=not scaled
-        )
-        self._updates = Updates(optimizer, workload, device, scaled=scaled)
-        self._loss: torch.Tensor | None = None
+        """The first noise as well."""
+        super()._begin(context)
+        self._chance = torch.Generator(self._device).manual_seed(_seed(context))
 
-    def restart(self, seed: int) -> None:
-        """Begin again from this seed's weights, order of samples and noise; see `protocol.Restartable`."""
-        self._updates.close()
-        self._batches.close()
-        let_go(self._bare)
-        fill(self._bare, self._device, seed=seed)
-        self._begin(replace(self._context, seed=seed))
-
-    def step(self) -> float:
-        """Noise latents to random times, predict the noise, update; the seconds waited for the loader."""
-        begin_step(self._workload.compile)
-        batch = self._batches.take()
+    def _micro_step(self, batch: Any) -> torch.Tensor:
+        """Noise latents to random times, predict the noise, and learn from the error."""
         latents = batch["latents"].float()
         noise = torch.randn(latents.shape, device=self._device, generator=self._chance)
         times = torch.randint(TIMESTEPS, (latents.shape[0],), device=self._device, generator=self._chance)
         output = self._predicted(self._model, batch, noised(latents, noise, self._signal[times]), times)
         loss = functional.mse_loss(output.float(), noise)
+        self._output_dtype = output.dtype
         self._updates.backward(loss)
-        self._updates.step()
-        self._loss, self._output_dtype = loss.detach(), output.dtype
-        return self._batches.waited_s()
+        return loss.detach()
 
     def _predicted(self, model: Any, batch: dict[str, Any], noisy: torch.Tensor, times: torch.Tensor) -> torch.Tensor:
         """The noise (sample, channel, side, side) that the model sees in noisy latents."""
@@ -126,38 +104,15 @@ class DiffusionTraining:
             )[0]
         return output
 
-    def evaluate(self, samples: int) -> Evaluation:
-        """This rank's part of the held-out samples, each always with the same noise at the same time.
-
-        Raises:
-            ValueError: nothing is held out.
-        """
-        if self._sets is None or self._sets.held_out is None:
-            raise ValueError(f"found data {self._workload.data}, of which nothing is held out; expected latents")
-        batch = batch_of(self._workload, self._context)
-        return evaluated(self._sets.held_out, self._context, samples=samples, batch=batch, score=self._score)
-
     @torch.no_grad()
     def _score(self, batch: Any, weights: torch.Tensor) -> Evaluation:
+        """Each sample always with the same noise at the same time."""
         batch = {name: part.to(self._device) for name, part in batch.items()}
         noise, times = batch["noise"], batch["moment"]
         noisy = noised(batch["latents"].float(), noise, self._signal[times])
         output = self._predicted(self._bare, batch, noisy, times)
         each = functional.mse_loss(output.float(), noise, reduction="none").flatten(1).mean(dim=1)
         return Evaluation(samples=float(weights.sum()), loss=float((each * weights).sum()))
-
-    @property
-    def skipped_steps(self) -> int:
-        """Steps so far whose update gradient scaling skipped."""
-        return self._updates.skipped
-
-    def loss(self) -> float | None:
-        """Mean squared error of the predicted noise in the latest step."""
-        return None if self._loss is None else float(self._loss)
-
-    def buckets(self) -> tuple[Bucket, ...]:
-        """DDP's bucket layout."""
-        return bucket_layout(self._model)
 
     def attest(self) -> tuple[Attested, ...]:
         """Precision, data and their augmentations, schedule, checkpointing, spreading, and compilation if asked for."""
@@ -170,22 +125,10 @@ class DiffusionTraining:
         ]
         if self._bare is not None:
             rows.append(attest_blocks(self._workload.checkpointing, self._bare))
-            rows.append(attest_parallel(self._workload.parallel, self._model, self._world))
+            rows.append(attest_parallel(self._workload.parallel, self._model, self._context.world))
         if self._workload.compile != "off":
             rows.append(attest_compile(self._workload.compile))
         return tuple(rows)
-
-    def apart(self) -> DdpApart | None:
-        """DDP's steps without synchronisation; FSDP has none."""
-        return apart(self._model, self._context)
-
-    def close(self) -> None:
-        """Drop wrap, batch, gradients, optimizer and compiled code; the bare model stays with the session."""
-        self._updates.close()
-        self._model = self._bare = self._loss = None
-        self._batches.close()
-        if self._workload.compile != "off":
-            forget_compiled()
 
 
 def attest_blocks(requested: str, model: Any) -> Attested:
@@ -202,9 +145,9 @@ def attest_blocks(requested: str, model: Any) -> Attested:
     )
 
 
-def batch_of(workload: DiffusionWorkload, context: Context) -> int:
-    """Samples of this rank in a step."""
-    return workload.batch_per_gpu or (workload.global_batch or context.world) // context.world
+def _seed(context: Context) -> int:
+    """Of this rank's latents, noise and times."""
+    return SEED + context.rank + RANKS * context.seed
 
 
 def _is_sharded(workload: DiffusionWorkload, context: Context) -> bool:
