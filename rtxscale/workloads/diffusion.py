@@ -19,13 +19,13 @@ from rtxscale.workloads.data.loading import OnDevice, attest_data
 from rtxscale.workloads.inputs import attest_directory
 from rtxscale.workloads.model_training import ModelTraining, batch_of, make_ready
 from rtxscale.workloads.networks.noise import TIMESTEPS, noised, signal_shares
-from rtxscale.workloads.networks.unet import blocks_of, build_unet, draw_batch, fill
+from rtxscale.workloads.networks.unet import draw_batch
+from rtxscale.workloads.networks.unet_model import is_sharded, refill, sharded_model, whole_model
 from rtxscale.workloads.protocol import Context
-from rtxscale.workloads.training.compilation import attest_compile, compile_blocks
+from rtxscale.workloads.training.compilation import attest_compile
 from rtxscale.workloads.training.evaluation import Evaluation
-from rtxscale.workloads.training.parallel import attest_parallel, fully_sharded, let_go
-from rtxscale.workloads.training.precision import AUTOCAST, attest_precision, autocast
-from rtxscale.workloads.training.resident import Resident, give_up, resident
+from rtxscale.workloads.training.parallel import attest_parallel
+from rtxscale.workloads.training.precision import attest_precision, autocast
 from rtxscale.workloads.training.schedule import rate_of
 
 SEED = 4321
@@ -45,7 +45,7 @@ class Diffusion:
         if not isinstance(workload, DiffusionWorkload):
             raise TypeError(f"found workload {workload.kind}, expected diffusion")
         make_ready(workload)
-        make = _sharded_model if _is_sharded(workload, context) else _whole_model
+        make = sharded_model if is_sharded(workload, context) else whole_model
         return DiffusionTraining(workload, context, make(workload, context).train())
 
 
@@ -59,7 +59,7 @@ class DiffusionTraining(ModelTraining[DiffusionWorkload]):
         """Wrap the model and draw this rank's batch."""
         samples = float(batch_of(workload, context))
         sets = None if workload.data == "resident" else latent_sets(workload)
-        sharded = _is_sharded(workload, context)
+        sharded = is_sharded(workload, context)
         super().__init__(workload, context, model, sets, work_per_step=samples, sharded=sharded)
         self._signal = signal_shares(self._device)
 
@@ -73,8 +73,7 @@ class DiffusionTraining(ModelTraining[DiffusionWorkload]):
         return OnDevice([drawn])
 
     def _refill(self, context: Context) -> None:
-        let_go(self._bare)
-        fill(self._bare, self._device, seed=context.seed)
+        refill(self._bare, context)
 
     def _begin(self, context: Context) -> None:
         """The first noise as well."""
@@ -148,64 +147,3 @@ def attest_blocks(requested: str, model: Any) -> Attested:
 def _seed(context: Context) -> int:
     """Of this rank's latents, noise and times."""
     return SEED + context.rank + RANKS * context.seed
-
-
-def _is_sharded(workload: DiffusionWorkload, context: Context) -> bool:
-    """Whether there is anybody to share with; one worker trains the whole model."""
-    return workload.parallel == "fsdp" and context.group is not None
-
-
-def _whole_model(workload: DiffusionWorkload, context: Context) -> Any:
-    """The session's model with its first weights."""
-
-    def build() -> Resident:
-        bare = _bare_model(workload)
-        return Resident(identity=workload.identity, model=bare.to_empty(device=context.device))
-
-    model = resident(context, workload.identity, build).model
-    model.zero_grad(set_to_none=True)
-    layout = torch.channels_last if workload.channels_last else torch.contiguous_format
-    model.to(memory_format=layout)
-    _set_checkpointing(model, workload)
-    fill(model, context.device, seed=context.seed)
-    return model
-
-
-def _sharded_model(workload: DiffusionWorkload, context: Context) -> Any:
-    """A new model, sharded before it takes up memory; a whole one that the session kept is given up for it.
-
-    Raises:
-        ValueError: there is only one worker.
-    """
-    if context.group is None:
-        raise ValueError(f"found {context.world} worker; FSDP shards over at least 2 workers")
-    give_up(context)
-    model = _bare_model(workload)
-    _set_checkpointing(model, workload)
-    blocks = blocks_of(model)
-    if workload.compile != "off":
-        compile_blocks(blocks, workload.compile)
-    fully_sharded(
-        model,
-        blocks,
-        context.group,
-        device=context.device,
-        block_dtype=AUTOCAST.get(workload.precision),
-        reshard_after_forward=True,
-    )
-    model.to_empty(device=context.device)
-    fill(model, context.device, seed=context.seed)
-    return model
-
-
-def _bare_model(workload: DiffusionWorkload) -> Any:
-    """The architecture without memory."""
-    with torch.device("meta"):
-        return build_unet(UNETS[workload.model])
-
-
-def _set_checkpointing(model: Any, workload: DiffusionWorkload) -> None:
-    if workload.checkpointing == "on":
-        model.enable_gradient_checkpointing()
-    else:
-        model.disable_gradient_checkpointing()

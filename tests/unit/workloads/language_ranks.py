@@ -7,13 +7,13 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
+from made_context import made_context
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
 from rtxscale.spec.workload import LanguageWorkload
 from rtxscale.workloads.language import Language
-from rtxscale.workloads.protocol import Context
 
 STEPS, MANY_STEPS = 6, 20
 TINY = {"kind": "language", "size": "tiny", "context": 32, "precision": "fp32"}
@@ -110,14 +110,11 @@ def main():
     kept = {}
 
     def context(fields):
-        return Context(
-            workload=LanguageWorkload.model_validate(fields),
-            bucket_mib=None,
-            device=torch.device("cpu"),
+        return made_context(
+            LanguageWorkload.model_validate(fields),
             rank=dist.get_rank(),
             world=dist.get_world_size(),
             group=group,
-            exchange=lambda value: [value],
             kept=kept,
         )
 

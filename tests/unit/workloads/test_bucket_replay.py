@@ -4,6 +4,7 @@ import pytest
 import timm
 import torch
 import torch.distributed as dist
+from made_context import made_context
 from torch.nn.parallel import DistributedDataParallel
 
 from rtxscale.models.shapes import SIZES
@@ -13,7 +14,7 @@ from rtxscale.workloads.links.bucket_replay import Replay
 from rtxscale.workloads.links.bucket_sizes import buckets_of, unknown_source
 from rtxscale.workloads.links.collectives import Collectives, request_of, time_request
 from rtxscale.workloads.networks.decoder import build_decoder
-from rtxscale.workloads.protocol import Bucket, Context
+from rtxscale.workloads.protocol import Bucket
 from rtxscale.workloads.registry import complaints
 from rtxscale.workloads.training.parallel import bucket_layout
 
@@ -23,16 +24,7 @@ def replaying(name="tiny"):
 
 
 def context(group=None, world=1, rank=0, workload=None, bucket_mib=None):
-    return Context(
-        workload=workload or replaying(),
-        bucket_mib=bucket_mib,
-        device=torch.device("cpu"),
-        rank=rank,
-        world=world,
-        group=group,
-        exchange=lambda value: [value],
-        kept={},
-    )
+    return made_context(workload or replaying(), bucket_mib=bucket_mib, rank=rank, world=world, group=group)
 
 
 @pytest.fixture(scope="module")

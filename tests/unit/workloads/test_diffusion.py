@@ -5,6 +5,7 @@ import importlib.util
 import pytest
 import torch
 import torch.distributed as dist
+from made_context import made_context
 from pydantic import TypeAdapter
 
 from rtxscale.models.shapes import UNET_PARAMETERS
@@ -16,7 +17,6 @@ from rtxscale.workloads.diffusion import Diffusion
 from rtxscale.workloads.networks import unet
 from rtxscale.workloads.networks.noise import noised, signal_shares
 from rtxscale.workloads.networks.unet import blocks_of, build_unet, draw_batch
-from rtxscale.workloads.protocol import Context
 from rtxscale.workloads.registry import complaints
 
 CPU = torch.device("cpu")
@@ -28,18 +28,7 @@ def declared(**changes):
 
 
 def prepared(kept=None, group=None, **changes):
-    return Diffusion().prepare(
-        Context(
-            workload=declared(**changes),
-            bucket_mib=None,
-            device=CPU,
-            rank=0,
-            world=1,
-            group=group,
-            exchange=lambda value: [value],
-            kept={} if kept is None else kept,
-        )
-    )
+    return Diffusion().prepare(made_context(declared(**changes), group=group, kept={} if kept is None else kept))
 
 
 def test_it_is_as_large_as_the_published_model():

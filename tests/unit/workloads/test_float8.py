@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 import torch.distributed as dist
+from made_context import made_context
 
 from rtxscale.devices.inventory import Gpu, Inventory, Node
 from rtxscale.plan.site import site_of
@@ -20,7 +21,6 @@ from rtxscale.spec.cell import Cell
 from rtxscale.spec.workload import LanguageWorkload
 from rtxscale.workloads.language import Language
 from rtxscale.workloads.networks import float8
-from rtxscale.workloads.protocol import Context
 from rtxscale.workloads.registry import complaints
 
 TINY = {"kind": "language", "size": "tiny", "context": 32, "batch_per_gpu": 4}
@@ -30,16 +30,7 @@ torchao = pytest.mark.skipif(
 
 
 def prepared(precision, group=None, **fields):
-    context = Context(
-        workload=LanguageWorkload.model_validate(TINY | {"precision": precision} | fields),
-        bucket_mib=None,
-        device=torch.device("cpu"),
-        rank=0,
-        world=1,
-        group=group,
-        exchange=lambda value: [value],
-        kept={},
-    )
+    context = made_context(LanguageWorkload.model_validate(TINY | {"precision": precision} | fields), group=group)
     return Language().prepare(context)
 
 

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from made_context import made_context
 
 from rtxscale.models.shapes import SIZES
 from rtxscale.rank.command import STANDALONE
 from rtxscale.spec.workload import LanguageWorkload
 from rtxscale.workloads.language import Language, draw_tokens
 from rtxscale.workloads.networks.decoder import attest_checkpointing, build_decoder, set_attention
-from rtxscale.workloads.protocol import Context
 
 STEPS, MANY_STEPS = 6, 20
 TINY = {"kind": "language", "size": "tiny", "context": 32, "precision": "fp32"}
@@ -22,15 +22,8 @@ ROUNDING = {"rel": 1e-6}
 
 
 def context(world=1, rank=0, kept=None, **fields):
-    return Context(
-        workload=LanguageWorkload.model_validate(TINY | fields),
-        bucket_mib=None,
-        device=torch.device("cpu"),
-        rank=rank,
-        world=world,
-        group=None,
-        exchange=lambda value: [value],
-        kept={} if kept is None else kept,
+    return made_context(
+        LanguageWorkload.model_validate(TINY | fields), rank=rank, world=world, kept={} if kept is None else kept
     )
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from made_context import made_context
 from safetensors.numpy import save_file
 
 from rtxscale.spec.workload import DiffusionWorkload
@@ -16,7 +17,6 @@ from rtxscale.workloads.data.loading import Loaded
 from rtxscale.workloads.diffusion import Diffusion
 from rtxscale.workloads.files import data as data_files
 from rtxscale.workloads.files.script import DIRECTORY_VARIABLE
-from rtxscale.workloads.protocol import Context
 from rtxscale.workloads.registry import complaints
 
 COUNT = 20
@@ -28,17 +28,7 @@ def declared(**fields):
 
 
 def context(workload, seed=0):
-    return Context(
-        workload=workload,
-        bucket_mib=None,
-        device=torch.device("cpu"),
-        rank=0,
-        world=1,
-        group=None,
-        exchange=lambda value: [value],
-        kept={},
-        seed=seed,
-    )
+    return made_context(workload, seed=seed)
 
 
 def arrays(count=COUNT, side=4, dtype=np.float16):

@@ -8,6 +8,7 @@ import shutil
 import numpy as np
 import pytest
 import torch
+from made_context import made_context
 from torch.utils.data import Dataset
 
 from rtxscale.rank.loop import one_line
@@ -20,7 +21,6 @@ from rtxscale.workloads.files.data import DataError
 from rtxscale.workloads.files.script import DIRECTORY_VARIABLE
 from rtxscale.workloads.inputs import complaint
 from rtxscale.workloads.language import Language
-from rtxscale.workloads.protocol import Context
 from rtxscale.workloads.registry import complaints
 from rtxscale.workloads.vision import Vision
 
@@ -37,17 +37,7 @@ def language(**fields):
 
 
 def context(workload, rank=0, world=1, seed=0):
-    return Context(
-        workload=workload,
-        bucket_mib=None,
-        device=torch.device("cpu"),
-        rank=rank,
-        world=world,
-        group=None,
-        exchange=lambda value: [value],
-        kept={},
-        seed=seed,
-    )
+    return made_context(workload, rank=rank, world=world, seed=seed)
 
 
 class Numbered(Dataset):

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 import torch.distributed as dist
+from made_context import made_context
 from safetensors.torch import save_file
 
 from rtxscale.models.flops import training_flops_per_token
@@ -19,7 +20,6 @@ from rtxscale.workloads.files.script import DIRECTORY_VARIABLE
 from rtxscale.workloads.language import Language
 from rtxscale.workloads.networks.decoder import build_decoder
 from rtxscale.workloads.networks.flops import training_flops
-from rtxscale.workloads.protocol import Context
 from rtxscale.workloads.registry import complaints
 
 SMALL = {
@@ -40,16 +40,7 @@ def declared(**fields):
 
 
 def context(group=None, **fields):
-    return Context(
-        workload=declared(**fields),
-        bucket_mib=None,
-        device=torch.device("cpu"),
-        rank=0,
-        world=1,
-        group=group,
-        exchange=lambda value: [value],
-        kept={},
-    )
+    return made_context(declared(**fields), group=group)
 
 
 def losses(running, steps=3):

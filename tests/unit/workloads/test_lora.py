@@ -4,6 +4,7 @@ import importlib.util
 
 import pytest
 import torch
+from made_context import made_context
 from pydantic import ValidationError
 
 from rtxscale.models.shapes import SIZES
@@ -12,7 +13,6 @@ from rtxscale.spec.workload import LanguageWorkload, Matrix
 from rtxscale.workloads.language import Language
 from rtxscale.workloads.networks import adapters
 from rtxscale.workloads.networks.adapters import attest_tuning, is_adapter
-from rtxscale.workloads.protocol import Context
 from rtxscale.workloads.registry import complaints
 
 TINY = {"kind": "language", "size": "tiny", "context": 32, "batch_per_gpu": 2, "precision": "fp32"}
@@ -24,18 +24,7 @@ def declared(**fields):
 
 
 def prepared(kept=None, **fields):
-    return Language().prepare(
-        Context(
-            workload=declared(**fields),
-            bucket_mib=None,
-            device=torch.device("cpu"),
-            rank=0,
-            world=1,
-            group=None,
-            exchange=lambda value: [value],
-            kept={} if kept is None else kept,
-        )
-    )
+    return Language().prepare(made_context(declared(**fields), kept={} if kept is None else kept))
 
 
 def losses(running, steps=10):

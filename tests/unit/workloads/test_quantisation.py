@@ -6,6 +6,7 @@ from importlib import metadata
 
 import pytest
 import torch
+from made_context import made_context
 
 from rtxscale.devices.inventory import Gpu, Inventory, Node
 from rtxscale.models.memory import memory_of
@@ -16,7 +17,6 @@ from rtxscale.spec.cell import Cell
 from rtxscale.spec.workload import LanguageWorkload
 from rtxscale.workloads.language import Language
 from rtxscale.workloads.networks import quantisation
-from rtxscale.workloads.protocol import Context
 from rtxscale.workloads.registry import complaints
 
 TINY = {"kind": "language", "size": "tiny", "context": 32, "batch_per_gpu": 4, "tuning": "qlora", "lora_rank": 4}
@@ -30,16 +30,7 @@ def declared(**fields):
 
 
 def prepared(kept=None, **fields):
-    context = Context(
-        workload=declared(**fields),
-        bucket_mib=None,
-        device=torch.device("cpu"),
-        rank=0,
-        world=1,
-        group=None,
-        exchange=lambda value: [value],
-        kept={} if kept is None else kept,
-    )
+    context = made_context(declared(**fields), kept={} if kept is None else kept)
     return Language().prepare(context)
 
 

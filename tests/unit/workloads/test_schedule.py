@@ -4,11 +4,11 @@ import math
 
 import pytest
 import torch
+from made_context import made_context
 from pydantic import TypeAdapter
 
 from rtxscale.spec.training import Learning
 from rtxscale.spec.workload import Workload
-from rtxscale.workloads.protocol import Context
 from rtxscale.workloads.registry import IMPLEMENTATIONS
 from rtxscale.workloads.training.schedule import Schedule, rate_of
 
@@ -79,18 +79,7 @@ def test_a_rate_that_something_else_has_changed_is_refuted():
 
 def prepared(fields):
     workload = TypeAdapter(Workload).validate_python(fields)
-    return IMPLEMENTATIONS[workload.kind].prepare(
-        Context(
-            workload=workload,
-            bucket_mib=None,
-            device=torch.device("cpu"),
-            rank=0,
-            world=1,
-            group=None,
-            exchange=lambda value: [value],
-            kept={},
-        )
-    )
+    return IMPLEMENTATIONS[workload.kind].prepare(made_context(workload))
 
 
 @pytest.mark.parametrize("fields", [VISION, LANGUAGE, DIFFUSION], ids=lambda fields: fields["kind"])

@@ -2,10 +2,10 @@
 
 import pytest
 import torch
+from made_context import made_context
 
 from rtxscale.spec.workload import LanguageWorkload, VisionWorkload
 from rtxscale.workloads.language import Language
-from rtxscale.workloads.protocol import Context
 from rtxscale.workloads.training.updates import skipped_steps
 from rtxscale.workloads.vision import Vision
 
@@ -19,16 +19,7 @@ OVERFLOWING = 3e38
 
 
 def prepared(workload):
-    context = Context(
-        workload=workload,
-        bucket_mib=None,
-        device=torch.device("cpu"),
-        rank=0,
-        world=1,
-        group=None,
-        exchange=lambda value: [value],
-        kept={},
-    )
+    context = made_context(workload)
     return {"vision": Vision(), "language": Language()}[workload.kind].prepare(context)
 
 

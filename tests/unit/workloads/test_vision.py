@@ -3,11 +3,11 @@
 import pytest
 import timm
 import torch
+from made_context import made_context
 
 from rtxscale.nccl.attest import Verdict
 from rtxscale.spec.workload import VisionWorkload
 from rtxscale.workloads.networks.timm_models import cannot_checkpoint
-from rtxscale.workloads.protocol import Context
 from rtxscale.workloads.registry import complaints
 from rtxscale.workloads.vision import LEARNING_RATES, Vision
 
@@ -17,18 +17,7 @@ CONVOLUTIONS = {**TRANSFORMER, "model": "test_resnet", "image_size": 32}
 
 
 def prepared(kept=None, **fields):
-    return Vision().prepare(
-        Context(
-            workload=VisionWorkload.model_validate(fields),
-            bucket_mib=None,
-            device=torch.device("cpu"),
-            rank=0,
-            world=1,
-            group=None,
-            exchange=lambda value: [value],
-            kept={} if kept is None else kept,
-        )
-    )
+    return Vision().prepare(made_context(VisionWorkload.model_validate(fields), kept={} if kept is None else kept))
 
 
 def losses(running, steps=4):
