@@ -19,7 +19,8 @@ from rtxscale.stats.intervals import geometric_mean_interval
 THROTTLED = "throttled"
 """The flag of a trial that a thermal or power-brake slowdown touched: its clock says nothing about the card's own."""
 ATTEMPT = ["trial_id", "attempt"]
-POINT = ["curve", "series", "cell_id", "base_cell_id"]
+POINT = ["curve", "cell_id", "base_cell_id"]
+"""What a point of both tables is known by: the name of its series depends on what else is in the table."""
 EQUAL = {"efficiency": "equal_clocks", "efficiency_low": "equal_clocks_low", "efficiency_high": "equal_clocks_high"}
 
 
@@ -57,20 +58,22 @@ def no_samples() -> pl.LazyFrame:
 def throttle_table(samples: pl.DataFrame, cells: pl.DataFrame) -> pl.DataFrame:
     """Share of the window in which each clock event reason was active, per cell: mean over trials, and the most of any.
 
-    `samples` is `window_samples`. Reasons that were never active have no row; idle and clock settings are no reasons
-    against a number, but are shown.
+    `samples` is `window_samples`; a trial's share is the mean of its cards', however often each was sampled. Reasons
+    that were never active have no row; idle and clock settings are no reasons against a number, but are shown.
     """
     known = samples.filter(pl.col("throttle_reasons").is_not_null())
     if not known.height:
         return empty(THROTTLING)
-    every = known.group_by(*ATTEMPT, "cell_id").agg(pl.col("samples").sum().alias("all"))
+    every = known.group_by(*ATTEMPT, "cell_id", "uuid").agg(pl.col("samples").sum().alias("all"))
     active = known.explode("throttle_reasons", empty_as_null=False).rename({"throttle_reasons": "reason"})
-    counted = active.group_by(*ATTEMPT, "reason").agg(pl.col("samples").sum())
+    counted = active.group_by(*ATTEMPT, "uuid", "reason").agg(pl.col("samples").sum())
     reasons = active.select("cell_id", "reason").unique()
     shares = (
         every.join(reasons, on="cell_id")
-        .join(counted, on=[*ATTEMPT, "reason"], how="left")
+        .join(counted, on=[*ATTEMPT, "uuid", "reason"], how="left")
         .with_columns(share=pl.col("samples").fill_null(0) / pl.col("all"))
+        .group_by(*ATTEMPT, "cell_id", "reason")
+        .agg(pl.col("share").mean())
         .group_by("cell_id", "reason")
         .agg(pl.col("share").mean(), pl.col("share").max().alias("most"), pl.len().cast(pl.Int64).alias("trials"))
     )
@@ -101,11 +104,16 @@ def with_equal_clocks(efficiency: pl.DataFrame, cells: pl.DataFrame, counted: pl
 
 
 def card_table(counted: pl.DataFrame, cells: pl.DataFrame) -> pl.DataFrame:
-    """The 1-GPU baselines card by card, slowest first, where several cards were measured in turn."""
+    """The 1-GPU baselines card by card, slowest first, where several cards were measured in turn.
+
+    Cards are compared in the visits that all of them have, if there are any: visits differ as well.
+    """
     rows = counted.filter((pl.col("gpus") == 1) & pl.col("throughput_per_s").is_not_null())
     several = rows.filter(pl.col("slot").n_unique().over("cell_id") > 1)
     if not several.height:
         return empty(CARDS)
+    whole = pl.col("slot").n_unique().over("cell_id", "visit") == pl.col("slot").n_unique().over("cell_id")
+    several = several.filter(whole | ~whole.any().over("cell_id"))
     card = ["cell_id", "slot"]
     visits = several.group_by(*card, "visit", maintain_order=True).agg(
         pl.col("throughput_per_s").mean().log().alias("log")

@@ -2,8 +2,9 @@
 
 A list price is never assumed: without a declared price there is no cost. Energy is that of the GPUs alone, so perf/W is
 GPU-only and electricity is a lower bound: by their counters where they have them, else by their sampled power. The hour
-of a machine is billed whole, however many of its GPUs are used. Where a meter read the power at the wall, energy there
-per unit of work stands beside it, in columns of its own. Called by `analysis.interpret` and `analysis.objectives`.
+of each machine that a trial was on is billed whole, however many of its GPUs are used. Where a meter read the power at
+the wall, energy there per unit of work stands beside it, in columns of its own. Called by `analysis.interpret` and
+`analysis.objectives`.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ NO_PRICE = "no price was declared"
 
 @dataclass(frozen=True, kw_only=True)
 class Billing:
-    """What an hour costs: a fixed part for the machine and a part per kWh of its GPUs, in `currency`."""
+    """What an hour costs: a fixed part for each machine and a part per kWh of its GPUs, in `currency`."""
 
     currency: str
     per_hour: float = 0.0
@@ -72,7 +73,7 @@ def wall_replicates(counted: pl.DataFrame) -> Replicates:
 def money_replicates(counted: pl.DataFrame, billing: Billing) -> Replicates:
     """Work per unit of money; where electricity is billed, trials without energy are left out."""
     energy = gpu_power_w() * billing.per_kwh / JOULES_PER_KWH if billing.per_kwh else pl.lit(0.0)
-    per_second = billing.per_hour / SECONDS_PER_HOUR + energy
+    per_second = billing.per_hour * pl.col("nodes").fill_null(1) / SECONDS_PER_HOUR + energy
     return replicates(counted.with_columns(throughput_per_s=pl.col("throughput_per_s") / per_second))
 
 
@@ -127,7 +128,7 @@ def cost_table(cells: pl.DataFrame, counted: pl.DataFrame, billing: Billing | No
     rows = rows.with_columns(unit=pl.col("work_unit").fill_null("unit"))
     rows = _with_interval(rows, energy_replicates(counted), "work_per_j")
     rows = _with_interval(rows, wall_replicates(counted), "work_per_wall_j")
-    wall = counted.group_by("cell_id").agg(pl.col("wall_power_w").mean())
+    wall = counted.group_by("cell_id").agg(positive("wall_power_w").mean())
     rows = rows.join(wall, on="cell_id", how="left", maintain_order="left")
     if billing is not None:
         rows = _with_interval(rows, money_replicates(counted, billing), "work_per_money")

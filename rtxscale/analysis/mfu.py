@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import polars as pl
 
+from rtxscale.analysis.cost import positive
 from rtxscale.analysis.frames import empty, shaped
 from rtxscale.analysis.tables import MFU
 from rtxscale.devices.gpus import find_gpu
@@ -25,8 +26,9 @@ def mfu_table(cells: pl.DataFrame, counted: pl.DataFrame) -> pl.DataFrame:
     rows = cells.filter(pl.col("throughput_per_s").is_not_null() & (pl.col("device") != "cpu").fill_null(value=True))
     if not rows.height:
         return empty(MFU)
+    flops, roof = positive("flops_per_work"), positive("roof_tflops")
     facts = counted.group_by("cell_id").agg(
-        pl.col("flops_per_work", "precision").drop_nulls().first(), pl.col("roof_tflops").mean()
+        flops.drop_nulls().first(), pl.col("precision").drop_nulls().first(), roof.mean()
     )
     rows = rows.join(facts, on="cell_id", how="left", maintain_order="left")
     rows = rows.join(_peaks(rows), on=["device_name", "precision"], how="left", maintain_order="left")
@@ -40,7 +42,7 @@ def mfu_table(cells: pl.DataFrame, counted: pl.DataFrame) -> pl.DataFrame:
     needed = pl.col("flops_per_work") / (pl.col("gpus") * TERA)
     per_work = {
         "mfu": pl.when(reason.is_null()).then(needed / pl.col("peak_tflops")),
-        "roof_utilisation": pl.when(pl.col("roof_tflops") > 0).then(needed / pl.col("roof_tflops")),
+        "roof_utilisation": needed / pl.col("roof_tflops"),
     }
     throughput = {"": "throughput_per_s", "_low": "throughput_low", "_high": "throughput_high"}
     found = {

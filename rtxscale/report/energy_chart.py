@@ -22,6 +22,8 @@ FAMILIES = 6
 CONTEXT = ("gpus", "energy", "label", "energy_text")
 """What is kept of a grey point."""
 GPU_ENERGY, WALL_ENERGY = "energy_per_work", "wall_energy_per_work"
+POWER = {GPU_ENERGY: "power_w", WALL_ENERGY: "wall_power_w"}
+"""The power that belongs to an energy."""
 
 
 def energy_figure(cost: pl.DataFrame, workers: str) -> Figure | None:
@@ -80,7 +82,7 @@ def _row(series: str, row: dict[str, Any], quantity: str) -> dict[str, Any]:
         "high": high,
         "label": row["label"],
         "energy_text": f"{interval(value, *bounds)} J",
-        "power_text": f"{number(row['power_w'], 3)} W",
+        "power_text": f"{number(row[POWER[quantity]], 3)} W",
         "cell": row["cell_id"],
     }
 

@@ -123,7 +123,8 @@ def clock_of(times_ns: pl.Series) -> Clock:
 
 def telemetry_figures(telemetry: pl.LazyFrame, trials: pl.DataFrame) -> Iterator[Figure]:
     """One chart per metric that was reported; none without telemetry."""
-    ticks = _ticks(_with_wall(telemetry))
+    spans = _spans(trials)
+    ticks = _ticks(_with_wall(telemetry), spans)
     if ticks.is_empty():
         return
     clock = clock_of(ticks["t_ns"].unique().sort())
@@ -132,9 +133,9 @@ def telemetry_figures(telemetry: pl.LazyFrame, trials: pl.DataFrame) -> Iterator
         clock.minutes(ticks["t_ns"]).alias("minute"), clock.part(ticks["t_ns"]).alias("part")
     )
     bin_s = _bin_width(samples, names.height)
-    windows = _windows(trials, clock)
+    windows = _windows(spans, clock)
     coarse = bin_s > FINE_S and bool(windows)
-    drawn = _inside(samples, windows) if coarse else samples
+    drawn = samples.filter("inside") if coarse else samples
     slowed = throttled_spans(telemetry)
     bands = _bands(slowed, clock)
     for metric in METRICS:
@@ -167,17 +168,23 @@ def _with_wall(telemetry: pl.LazyFrame) -> pl.LazyFrame:
     )
 
 
-def _ticks(telemetry: pl.LazyFrame) -> pl.DataFrame:
-    """Mean, least and largest of each metric per device and half second, in time order."""
+def _ticks(telemetry: pl.LazyFrame, spans: pl.DataFrame) -> pl.DataFrame:
+    """Mean, least and largest of each metric per device and half second, in time order; an edge of a window cuts one.
+
+    `inside`: whether it lies in one of the `spans`.
+    """
     values = [
         getattr(pl.col(metric.column), how)().cast(pl.Float64).mul(metric.factor).alias(f"{metric.key}_{how}")
         for metric in METRICS
         for how in ("mean", "min", "max")
     ]
     tick = (pl.col("t_ns") // TICK_NS).alias("tick")
+    # An odd place among the edges start, end, start, end, ... lies between a start and its end.
+    edges = pl.concat([spans["start_ns"], spans["end_ns"] + 1]).sort()
+    inside = (pl.lit(edges).search_sorted(pl.col("t_ns"), side="right") % 2 == 1).alias("inside")
     return (
         telemetry.filter(pl.col("t_ns").is_not_null())
-        .group_by("node", "uuid", tick)
+        .group_by("node", "uuid", tick, inside)
         .agg(pl.col("t_ns").min(), *values)
         .sort("t_ns", "node", "uuid")
         .collect()
@@ -206,14 +213,6 @@ def _bin_width(samples: pl.DataFrame, devices: int) -> float:
     return max(TICK_NS / 1e9, span_s / max(20, min(BINS, POINTS // devices)))
 
 
-def _inside(samples: pl.DataFrame, windows: list[dict[str, float]]) -> pl.DataFrame:
-    """Samples taken inside a measured window."""
-    ends = [edge for window in windows for edge in (window["start"], window["end"])]
-    # An odd place among the sorted edges start, end, start, end, ... lies between a start and its end.
-    place = pl.Series(ends, dtype=pl.Float64).search_sorted(samples["minute"], side="right")
-    return samples.filter(place % 2 == 1)
-
-
 def _binned(samples: pl.DataFrame, metric: Metric, bin_s: float) -> list[dict[str, Any]]:
     """Points to draw: mean, least and largest of each device and bin."""
     mean = f"{metric.key}_mean"
@@ -232,17 +231,21 @@ def _binned(samples: pl.DataFrame, metric: Metric, bin_s: float) -> list[dict[st
     return [{**row, "text": number(row["mean"], 3)} for row in rows.iter_rows(named=True)]
 
 
-def _windows(trials: pl.DataFrame, clock: Clock) -> list[dict[str, float]]:
-    """Measured windows as spans of minutes, in order, those that overlap joined."""
-    known = trials.drop_nulls(["window_start_ns", "window_end_ns"]).sort("window_start_ns")
-    starts, ends = clock.minutes(known["window_start_ns"]), clock.minutes(known["window_end_ns"])
-    merged: list[dict[str, float]] = []
-    for start, end in zip(starts.round(4), ends.round(4), strict=True):
-        if merged and start <= merged[-1]["end"]:
-            merged[-1]["end"] = max(merged[-1]["end"], end)
-        else:
-            merged.append({"start": start, "end": end})
-    return merged
+def _spans(trials: pl.DataFrame) -> pl.DataFrame:
+    """Measured windows by Unix time, `start_ns` and `end_ns`, in order, those that overlap joined."""
+    start, end = pl.col("window_start_ns"), pl.col("window_end_ns")
+    apart = (start > end.cum_max().shift()).fill_null(value=False)
+    known = trials.select(start, end).drop_nulls().filter(start <= end).sort(start)
+    joined = known.group_by(apart.cum_sum().alias("span"), maintain_order=True).agg(
+        start.min().alias("start_ns"), end.max().alias("end_ns")
+    )
+    return joined.select("start_ns", "end_ns")
+
+
+def _windows(spans: pl.DataFrame, clock: Clock) -> list[dict[str, float]]:
+    """The spans of measured windows in minutes of the run."""
+    starts, ends = clock.minutes(spans["start_ns"]), clock.minutes(spans["end_ns"])
+    return [{"start": start, "end": end} for start, end in zip(starts.round(4), ends.round(4), strict=True)]
 
 
 def _caption(bin_s: float, clock: Clock, *, inside: bool, shaded: bool) -> str:

@@ -44,16 +44,17 @@ SAME_CLOCK = ClockOffset(offset_s=0.0, error_s=0.0)
 
 
 def clock_offset(exchanges: Iterable[Exchange]) -> ClockOffset | None:
-    """The offset by the quickest exchange; None without one.
+    """The offset by the quickest exchange; None without one. One that our clock was set back in says nothing.
 
     >>> clock_offset([Exchange(sent_ns=0, there_ns=5_000_000_000, received_ns=2_000_000)])
     ClockOffset(offset_s=4.999, error_s=0.001)
     """
-    best = min(exchanges, key=lambda one: one.received_ns - one.sent_ns, default=None)
+    forward = (one for one in exchanges if one.received_ns >= one.sent_ns)
+    best = min(forward, key=lambda one: one.received_ns - one.sent_ns, default=None)
     if best is None:
         return None
     half_ns = (best.received_ns - best.sent_ns) / 2
-    return ClockOffset(offset_s=(best.there_ns - best.sent_ns - half_ns) / 1e9, error_s=max(0.0, half_ns) / 1e9)
+    return ClockOffset(offset_s=(best.there_ns - best.sent_ns - half_ns) / 1e9, error_s=half_ns / 1e9)
 
 
 def running_kernel() -> str:

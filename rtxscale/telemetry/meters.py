@@ -28,6 +28,8 @@ DCMI = re.compile(r"Instantaneous power reading:\s*(\d+(?:\.\d+)?)\s*Watts", re.
 IPMI_USER, IPMI_PASSWORD = "RTXSCALE_IPMI_USER", "IPMI_PASSWORD"
 REDFISH_USER, REDFISH_PASSWORD = "RTXSCALE_REDFISH_USER", "RTXSCALE_REDFISH_PASSWORD"
 CHASSIS = "/redfish/v1/Chassis"
+TRIED_LINES = 100
+"""Of the lines that a log begins with, so many of the last show whether it can be read."""
 
 
 class Meter(Protocol):
@@ -120,17 +122,21 @@ class CsvMeter:
         """Remember the head of the file, and skip what is in it already.
 
         Raises:
-            ValueError: it has no such columns.
+            ValueError: it has no such columns, or nothing that can be read in them.
         """
         self._path, self._columns = path, columns
         with path.open("rb") as file:
             self._head = file.readline().decode(errors="replace")
-        read_log_lines(self._head, [], columns)
-        self._at = path.stat().st_size
-        self._at -= len(self._unfinished())
+        content = path.read_bytes()
+        self._at = content.rfind(b"\n") + 1
+        self._readings(content[: self._at].decode(errors="replace").splitlines()[-TRIED_LINES:])
 
     def read(self) -> Sequence[Reading]:
-        """Readings in the lines that were finished since the last read."""
+        """Readings in the lines that were finished since the last read.
+
+        Raises:
+            ValueError: there are such lines, and no reading in them.
+        """
         size = self._path.stat().st_size
         if size < self._at:
             self._at = 0  # a new file under the old name
@@ -139,12 +145,14 @@ class CsvMeter:
             added = file.read()
         whole = added[: added.rfind(b"\n") + 1]
         self._at += len(whole)
-        return read_log_lines(self._head, whole.decode(errors="replace").splitlines(), self._columns)
+        return self._readings(whole.decode(errors="replace").splitlines())
 
-    def _unfinished(self) -> bytes:
-        """The last line, if its end is not written yet."""
-        content = self._path.read_bytes()
-        return content[content.rfind(b"\n") + 1 :]
+    def _readings(self, lines: Sequence[str]) -> Sequence[Reading]:
+        found = read_log_lines(self._head, lines, self._columns)
+        others = [line for line in lines if line.strip() not in ("", self._head.strip())]
+        if others and not found:
+            raise ValueError(f"neither a time in Unix seconds or ISO 8601 nor a power in W in {others[-1][:100]!r}")
+        return found
 
 
 def open_meter(wanted: WallPower, directory: Path, environment: Mapping[str, str] | None = None) -> Meter:

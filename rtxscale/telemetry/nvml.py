@@ -39,6 +39,16 @@ GARBAGE_W = 5000.0
 """The same bound for a board that does not tell its largest limit."""
 GARBAGE_COUNT = 2**63 - 1
 """A counter beyond it, such as the all ones of a GPU that is falling off the bus, fits into no table."""
+GARBAGE_OF = {
+    "energy_j": 1e13,
+    "temperature_c": 1e3,
+    "memory_temperature_c": 1e3,
+    "sm_clock_mhz": 1e5,
+    "memory_clock_mhz": 1e5,
+}
+"""The same bound where a reading is divided or has fewer bits, in its field's unit: far above anything real."""
+NEVER_ZERO = POWER_FIELDS | {"energy_j"}
+"""A GPU that answers draws power, and has since its driver was loaded: zero stands for no reading."""
 
 
 class NvmlUnavailableError(Exception):
@@ -56,6 +66,8 @@ class _Watched:
     xids: XidReader
     absent: dict[str, str] = field(default_factory=dict)
     lost: str = ""
+    parted: bool = False
+    """Whether it was asked, once lost, for the Xid errors that say why."""
 
     def facts(self) -> Device:
         # A copy: the reading threads may add a field meanwhile.
@@ -64,8 +76,8 @@ class _Watched:
     def is_plausible(self, name: str, value: Any) -> bool:
         """Whether it is no garbage; that there was some is recorded once."""
         is_power = name in POWER_FIELDS
-        bound = garbage_bound_w(self.device.power_max_w) if is_power else GARBAGE_COUNT
-        if isinstance(value, list) or value <= bound:
+        bound = garbage_bound_w(self.device.power_max_w) if is_power else GARBAGE_OF.get(name, GARBAGE_COUNT)
+        if isinstance(value, list) or (value <= bound and not (value == 0 and name in NEVER_ZERO)):
             return True
         said = f"{value:.0f} W" if is_power else value
         self.absent.setdefault(name, f"implausible reading of {said} dropped")
@@ -125,8 +137,12 @@ class NvmlProbe:
         return None
 
     def read_slow(self) -> Iterator[Row]:
-        """One row per living GPU with its slow fields."""
+        """One row per living GPU with its slow fields; of a lost one, once, the Xid errors that it left."""
         for watched in self._watched:
+            if self._open and watched.lost and not watched.parted:
+                watched.parted = True
+                if xids := value_or_none(watched.xids, self._nvml, watched.handle):
+                    yield {"device": "gpu", "uuid": watched.device.uuid, "xids": xids}
             yield from self._read(watched, watched.slow)
 
     def close(self) -> None:
@@ -175,7 +191,7 @@ class NvmlProbe:
                 if value is not None and watched.is_plausible(name, value):
                     row[name] = value
             if not self._can_read(watched):
-                return
+                break
         if len(row) > len(("device", "uuid")):
             yield row
 
@@ -281,7 +297,7 @@ def mig_instances(nvml: Any, handle: Any) -> tuple[MigInstance, ...]:
 
 def garbage_bound_w(power_max_w: float | None) -> float:
     """Power above this, W, is a driver's garbage and not a reading."""
-    return GARBAGE_W if power_max_w is None else power_max_w * GARBAGE_OVER_MAX
+    return power_max_w * GARBAGE_OVER_MAX if power_max_w else GARBAGE_W
 
 
 def cuda_version(number: int | None) -> str:

@@ -28,6 +28,7 @@ ECC_CORRECTED, ECC_UNCORRECTED = 0, 1
 ECC_VOLATILE = 0
 XID_EVENT = 0x8
 FUNCTION_NOT_FOUND = 13
+DEPRECATED = 26
 TIMEOUT = 10
 PSTATE_UNKNOWN = 32
 MIB = 1024 * 1024
@@ -130,11 +131,18 @@ def performance_state(nvml: Any, handle: Any) -> int | None:
     return None if state == PSTATE_UNKNOWN else state
 
 
+def is_gone(error: Exception) -> bool:
+    """Whether a call was taken out of nvidia-ml-py, or out of the driver that it calls."""
+    return isinstance(error, AttributeError) or getattr(error, "value", None) in (FUNCTION_NOT_FOUND, DEPRECATED)
+
+
 def fan_percent(nvml: Any, handle: Any) -> float:
     """Fan speed, %: of all fans, or of the first one where only the newer call exists."""
     try:
         return float(nvml.nvmlDeviceGetFanSpeed(handle))
-    except AttributeError:  # taken out of nvidia-ml-py
+    except Exception as error:
+        if not is_gone(error):
+            raise
         return float(nvml.nvmlDeviceGetFanSpeed_v2(handle, 0))
 
 
@@ -142,7 +150,9 @@ def temperature_c(nvml: Any, handle: Any) -> float:
     """Core temperature, degC; the call is on its way to another name."""
     try:
         return float(nvml.nvmlDeviceGetTemperature(handle, TEMPERATURE_GPU))
-    except AttributeError:  # taken out of nvidia-ml-py
+    except Exception as error:
+        if not is_gone(error):
+            raise
         return float(nvml.nvmlDeviceGetTemperatureV(handle, TEMPERATURE_GPU))
 
 
@@ -195,7 +205,8 @@ class XidReader:
             try:
                 found.append(int(nvml.nvmlEventSetWait_v2(self._events, 0).eventData))
             except Exception as error:
-                if getattr(error, "value", None) != TIMEOUT:
+                # What was found before a failure counts; the failure comes again.
+                if getattr(error, "value", None) != TIMEOUT and not found:
                     raise
                 return found
 

@@ -21,6 +21,7 @@ from rtxscale.telemetry.sampler import Sampler
 from rtxscale.telemetry.window import SLOWDOWNS, Series, counter_energy_j, integral_energy_j
 
 SLOW_PERIOD_S = 1.0
+CAPACITY_ROWS = 5_000_000
 BLOCKS, LEAST_BLOCK_S = 10, 2.0
 """A trace is cut into so many blocks at most, none shorter than this, to see how sure its ratio of energies is."""
 
@@ -34,6 +35,8 @@ class Recorded:
     missed_ticks: int
     errors: int
     last_error: str = ""
+    dropped_rows: int = 0
+    """The oldest rows, for which there was no room."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +69,7 @@ class GpuTotals:
 
 def record(probe: Probe, wait: Callable[[], None], *, node: str = "node0", period_s: float = 0.1) -> Recorded:
     """Sample the probe while `wait` runs, all rows in memory; closes the probe."""
-    sampler = Sampler(probe, node, period_s, slow_period_s=SLOW_PERIOD_S, capacity_rows=5_000_000, learning_s=0)
+    sampler = Sampler(probe, node, period_s, slow_period_s=SLOW_PERIOD_S, capacity_rows=CAPACITY_ROWS, learning_s=0)
     sampler.start()
     try:
         wait()
@@ -80,6 +83,7 @@ def record(probe: Probe, wait: Callable[[], None], *, node: str = "node0", perio
         missed_ticks=state["missed_ticks"],
         errors=state["errors"],
         last_error=state["last_error"],
+        dropped_rows=state["dropped_rows"],
     )
 
 
@@ -133,7 +137,8 @@ def energy_ratio(energies: Series, powers: Series) -> EnergyRatio | None:
 def _totals(samples: pa.Table, device: Device) -> GpuTotals:
     rows = samples.filter(pc.equal(samples["uuid"], device.uuid)).to_pylist()
     powers, energies = _series(rows, "power_w"), _series(rows, "energy_j")
-    span = (powers[0][0], powers[-1][0]) if powers else (0, 0)
+    known = powers or energies
+    span = (known[0][0], known[-1][0]) if known else (0, 0)
     integral = integral_energy_j(powers, *span)
     reasons = [set(row["throttle_reasons"]) for row in rows if row["throttle_reasons"] is not None]
     return GpuTotals(
@@ -152,4 +157,5 @@ def _totals(samples: pa.Table, device: Device) -> GpuTotals:
 
 
 def _series(rows: Sequence[Mapping[str, object]], name: str) -> list[tuple[int, float]]:
-    return [(int(str(row["t_ns"])), float(str(row[name]))) for row in rows if row[name] is not None]
+    # By the monotonic clock: the other one may be set while a trace is recorded.
+    return [(int(str(row["monotonic_ns"])), float(str(row[name]))) for row in rows if row[name] is not None]

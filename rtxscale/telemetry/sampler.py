@@ -11,15 +11,17 @@ import statistics
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 
 from rtxscale.results.schema import table
 from rtxscale.telemetry.fields import Row
 from rtxscale.telemetry.probe import Probe
+
+Cadence = Literal["fast", "slow"]
 
 LEARNING_S = 0.5
 LEARNING_PERIOD_S = 0.005
@@ -81,7 +83,8 @@ class Sampler:
         self._learning_s = learning_s
         self._buffer = RowBuffer(capacity_rows)
         self._lock = threading.Lock()
-        self._newest: dict[tuple[str, str | None], Row] = {}
+        self._newest: dict[Cadence, dict[tuple[str, str | None], Row]] = {}
+        """Rows of the newest tick by cadence and device: what a tick did not read has no newest value."""
         self._seen: list[Row] = []
         self._periods: dict[str, dict[str, float | None]] = {}
         self._updates: dict[str | None, Row] = {}
@@ -115,14 +118,17 @@ class Sampler:
     def latest(self) -> dict[str, Any]:
         """The newest reading of every device, and how sampling goes.
 
-        `power_w` is the sum and `temperature_max_c` the maximum over the living GPUs, None without a reading; `gpus`
-        maps UUID to its newest fields, `host` holds the host's. `missed_ticks`, `dropped_rows`, `errors` count since
-        the start; `lost` maps the UUID of a lost GPU to the reason; `update_periods_s` is described there.
+        `power_w` is the sum and `temperature_max_c` the maximum over the living GPUs that tell, None without any;
+        `gpus` maps UUID to its newest fields, `host` holds the host's. `missed_ticks`, `dropped_rows`, `errors` count
+        since the start; `lost` maps the UUID of a lost GPU to the reason; `update_periods_s` is described there.
         """
         lost = {device.uuid: device.lost for device in self._probe.devices() if device.lost}
         with self._lock:
-            newest = {key: dict(row) for key, row in self._newest.items() if key[1] not in lost}
+            rows = [item for tick in self._newest.values() for item in tick.items() if item[0][1] not in lost]
             state = {"missed_ticks": self._missed, "errors": self._errors, "last_error": self._last_error}
+        newest: dict[tuple[str, str | None], Row] = {}
+        for key, row in rows:
+            newest.setdefault(key, {}).update(row)
         gpus = {uuid: row for (kind, uuid), row in newest.items() if kind == "gpu"}
         powers = [row["power_w"] for row in gpus.values() if row.get("power_w") is not None]
         temperatures = [row["temperature_c"] for row in gpus.values() if row.get("temperature_c") is not None]
@@ -144,25 +150,23 @@ class Sampler:
 
     def _run_fast(self) -> None:
         if self._learning_s > 0:
-            self._run(self._probe.read_fast, LEARNING_PERIOD_S, for_s=self._learning_s, learning=True)
+            self._run("fast", LEARNING_PERIOD_S, for_s=self._learning_s, learning=True)
             with self._lock:
                 self._periods = update_periods_s(self._seen)
                 self._seen = []
             learnt = {uuid: periods["energy_j"] for uuid, periods in self._periods.items()}
             self._updates = {uuid: {"energy_update_s": one} for uuid, one in learnt.items() if one is not None}
-        self._run(self._probe.read_fast, self._period_s)
+        self._run("fast", self._period_s)
 
     def _run_slow(self) -> None:
-        self._run(self._probe.read_slow, self._slow_period_s)
+        self._run("slow", self._slow_period_s)
 
-    def _run(
-        self, read: Callable[[], Iterator[Row]], period_s: float, *, for_s: float | None = None, learning: bool = False
-    ) -> None:
+    def _run(self, cadence: Cadence, period_s: float, *, for_s: float | None = None, learning: bool = False) -> None:
         """Read every `period_s`, on a grid that does not drift, until stopped or for `for_s` seconds."""
         started_s = time.monotonic()
         tick = 0
         while not self._stopping.wait(max(0.0, started_s + tick * period_s - time.monotonic())):
-            self._take(read, learning=learning)
+            self._take(cadence, learning=learning)
             passed_s = time.monotonic() - started_s
             tick, missed = next_tick(tick, passed_s, period_s)
             if for_s is not None and passed_s >= for_s:
@@ -171,19 +175,18 @@ class Sampler:
                 with self._lock:
                     self._missed += missed
 
-    def _take(self, read: Callable[[], Iterator[Row]], *, learning: bool) -> None:
+    def _take(self, cadence: Cadence, *, learning: bool) -> None:
         taken: list[Row] = []
         failed = ""
         try:
-            for row in read():
+            for row in self._probe.read_fast() if cadence == "fast" else self._probe.read_slow():
                 stamp = {"node": self._node, "t_ns": time.time_ns(), "monotonic_ns": time.monotonic_ns()}
                 taken.append({**stamp, **row, **self._updates.get(row.get("uuid"), {})})
         except Exception as error:  # sampling must outlive anything a probe or a driver does; it is counted and shown
             failed = f"{type(error).__name__}: {error}"
         self._buffer.add(*taken)
         with self._lock:
-            for row in taken:
-                self._newest.setdefault((row["device"], row.get("uuid")), {}).update(row)
+            self._newest[cadence] = {(row["device"], row.get("uuid")): row for row in taken}
             if learning:
                 self._seen += taken
             if failed:

@@ -16,7 +16,7 @@ from rtxscale.telemetry.meters import Meter, Reading
 from rtxscale.telemetry.window import WALL
 
 LARGEST_W = 1e6
-"""A reading above it is garbage: a rack has a tenth of it."""
+"""A reading above it is garbage: a rack has a tenth of it. So is zero: this machine runs."""
 
 
 class WallMeter:
@@ -30,7 +30,7 @@ class WallMeter:
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="wall-meter", daemon=True)
         self.errors = 0
-        """Readings that failed since the start."""
+        """Readings that failed or were garbage since the start."""
         self.last_error = ""
 
     def start(self) -> None:
@@ -61,11 +61,16 @@ class WallMeter:
     def _poll(self) -> None:
         try:
             with self._asking:
-                found = [one for one in self._meter.read() if 0 <= one[1] <= LARGEST_W]
+                read = self._meter.read()
         except Exception as error:  # a meter that fails for a while must not end a sweep; it is counted and said
             with self._lock:
                 self.errors += 1
                 self.last_error = f"{type(error).__name__}: {error}"
             return
         with self._lock:
-            self._readings += found
+            for reading in read:
+                if 0 < reading[1] <= LARGEST_W:
+                    self._readings.append(reading)
+                else:
+                    self.errors += 1
+                    self.last_error = f"an implausible reading of {reading[1]:g} W"

@@ -6,6 +6,7 @@ part. Called by `run` for each trial's window.
 
 from __future__ import annotations
 
+import statistics
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -29,6 +30,10 @@ LOOKS_BACK_NS = 1_000_000_000
 """Utilisation is that of up to a second before it was read, says NVML."""
 COVERED_SHARE = 0.5
 """Samples that span less of the window than this say too little about it."""
+REACH_STEPS = 3
+"""Power is drawn from one sample to the next over so many usual steps, or `EDGE_NS`: between others nobody looked."""
+CLOCK_SET_NS, SLEWED_SHARE = 100_000_000, 0.001
+"""A Unix clock that leaves the monotonic one by more, and by more of the window than slewing does, has been set."""
 
 
 @dataclass(kw_only=True)
@@ -42,8 +47,9 @@ def summarise(telemetry: pa.Table, uuids: Sequence[str], start_ns: int, end_ns: 
 
     `power_w` is the mean over time of the sampled power, summed over GPUs; `energy_j` comes from the GPUs' energy
     counters if all of them have one that ran through, else from the integral of the sampled power, and
-    `energy_source` says which; both are given beside it, to be compared. `throttle_share` is the share of samples with
-    a real slowdown, `power_cap_share` of those at the software power cap, which is a loaded card's normal state.
+    `energy_source` says which; both are given beside it, to be compared, and neither where a clock was set meanwhile.
+    `throttle_share` is the share of the window with a real slowdown, `power_cap_share` of that at the software power
+    cap, which is a loaded card's normal state; they and the clock are means over time, then over the GPUs that tell.
     `gpu_busy_share` is the mean utilisation, the share of time in which any kernel ran, of the least used GPU.
     """
     rows = _rows(telemetry, uuids, start_ns - EDGE_NS, end_ns + EDGE_NS)
@@ -54,23 +60,24 @@ def summarise(telemetry: pa.Table, uuids: Sequence[str], start_ns: int, end_ns: 
             gpus[row["uuid"]].power.append((row["t_ns"], row["power_w"]))
         if row["energy_j"] is not None:
             gpus[row["uuid"]].energy.append((row["t_ns"], row["energy_j"]))
+    if _was_clock_set(rows, start_ns, end_ns):
+        gpus = {uuid: _GpuSamples() for uuid in uuids}
     counted = _total(gpus, lambda gpu: counter_energy_j(gpu.energy, start_ns, end_ns))
     integral = _total(gpus, lambda gpu: integral_energy_j(gpu.power, start_ns, end_ns))
     energy = integral if counted is None else counted
     power_energy = counted if integral is None else integral
     source = None if energy is None else ("integral" if counted is None else "counter")
-    reasons = [set(active) for active in _values(inside, "throttle_reasons")]
     return {
         "power_w": None if power_energy is None else power_energy * 1e9 / (end_ns - start_ns),
         "energy_j": energy,
         "energy_source": source,
         "energy_counter_j": counted,
         "energy_integral_j": integral,
-        "energy_updates": None if counted is None else _updates(rows, uuids, (end_ns - start_ns) / 1e9),
+        "energy_updates": None if counted is None else _updates(rows, gpus, start_ns, end_ns),
         "temperature_max_c": max(_values(inside, "temperature_c"), default=None),
-        "sm_clock_mhz": _mean(_values(inside, "sm_clock_mhz")),
-        "throttle_share": _mean([bool(SLOWDOWNS & active) for active in reasons]),
-        "power_cap_share": _mean([POWER_CAP in active for active in reasons]),
+        "sm_clock_mhz": _of_all(inside, uuids, "sm_clock_mhz", float),
+        "throttle_share": _of_all(inside, uuids, "throttle_reasons", lambda active: bool(SLOWDOWNS & set(active))),
+        "power_cap_share": _of_all(inside, uuids, "throttle_reasons", lambda active: POWER_CAP in active),
         "gpu_busy_share": _least_busy(inside, uuids, start_ns + LOOKS_BACK_NS),
     }
 
@@ -80,13 +87,12 @@ def wall_summary(telemetry: pa.Table, start_ns: int, end_ns: int) -> dict[str, f
 
     Nothing of the GPUs' own power is in it or taken off it.
     """
-    wall = telemetry.filter(pc.equal(telemetry["device"], WALL)).select(["t_ns", "wall_power_w"]).sort_by("t_ns")
-    near = (start_ns - EDGE_NS, end_ns + EDGE_NS)
-    series = [
-        (row["t_ns"], row["wall_power_w"])
-        for row in wall.to_pylist()
-        if row["wall_power_w"] is not None and near[0] <= row["t_ns"] <= near[1]
-    ]
+    columns = ["device", "node", "t_ns", "monotonic_ns", "wall_power_w"]
+    near = _between_times(telemetry, columns, start_ns - EDGE_NS, end_ns + EDGE_NS)
+    wall = [row for row in near if row["device"] == WALL and row["wall_power_w"] is not None]
+    nodes = {row["node"] for row in wall}
+    beside = [row for row in near if row["node"] in nodes]
+    series = [] if _was_clock_set(beside, start_ns, end_ns) else [(row["t_ns"], row["wall_power_w"]) for row in wall]
     energy = integral_energy_j(series, start_ns, end_ns)
     power = None if energy is None or end_ns <= start_ns else energy * 1e9 / (end_ns - start_ns)
     return {"wall_power_w": power, "wall_energy_j": energy}
@@ -103,12 +109,15 @@ def counter_energy_j(series: Series, start_ns: int, end_ns: int) -> float | None
     """Energy between two times from a counter, J: last minus first sample, plus the two edges.
 
     An edge is interpolated to the sample just outside the window, or extrapolated with the mean power where there is
-    none. None when the counter went backwards in the window (the driver restarted) or spans too little of it.
+    none. None when the counter went backwards in the window (the driver restarted), stood still, which no powered GPU's
+    does, or spans too little of it.
     """
-    inside = [point for point in series if start_ns <= point[0] <= end_ns]
-    if not _covers(inside, start_ns, end_ns) or any(b[1] < a[1] for a, b in pairwise(inside)):
+    inside = _inside(series, start_ns, end_ns)
+    if sum(_steps_ns(inside)) < _least_ns(start_ns, end_ns) or any(b[1] < a[1] for a, b in pairwise(inside)):
         return None
     (first_ns, first), (last_ns, last) = inside[0], inside[-1]
+    if last == first:
+        return None
     power = (last - first) / (last_ns - first_ns)
     before, after = _neighbours(series, start_ns, end_ns)
     # A neighbour beyond a restart of the counter fixes no edge.
@@ -118,9 +127,14 @@ def counter_energy_j(series: Series, start_ns: int, end_ns: int) -> float | None
 
 
 def integral_energy_j(series: Series, start_ns: int, end_ns: int) -> float | None:
-    """Energy between two times from power samples, J: trapezoids, with the value at each edge interpolated or held."""
-    inside = [point for point in series if start_ns <= point[0] <= end_ns]
-    if not _covers(inside, start_ns, end_ns):
+    """Energy between two times from power samples, J: trapezoids, with the value at each edge interpolated or held.
+
+    None when samples are within reach of each other for too little of the window: a hole is no measurement.
+    """
+    inside = _inside(series, start_ns, end_ns)
+    steps = _steps_ns(inside)
+    reach = max(EDGE_NS, REACH_STEPS * statistics.median(steps)) if steps else 0
+    if sum(step for step in steps if step <= reach) < _least_ns(start_ns, end_ns):
         return None
     before, after = _neighbours(series, start_ns, end_ns)
     first = inside[0][1] if before is None else _between(before, inside[0], start_ns)
@@ -137,16 +151,62 @@ def _least_busy(inside: list[dict[str, Any]], uuids: Sequence[str], from_ns: int
     return min(known) if known and len(known) == len(shares) else None
 
 
-def _updates(rows: Sequence[dict[str, Any]], uuids: Sequence[str], window_s: float) -> float | None:
-    """Steps of the slowest counter in the window: with few of them its edges weigh. None where one is not known."""
-    periods = {row["uuid"]: row["energy_update_s"] for row in rows if row["energy_update_s"]}
-    return window_s / max(periods.values()) if periods and periods.keys() == set(uuids) else None
+def mean_over_time(points: Series) -> float:
+    """Mean of at least one value, each weighed with half the time to its neighbours, however densely it was sampled.
+
+    >>> mean_over_time([(0, 0.0), (3, 1.0), (4, 1.0)])
+    0.5
+    """
+    steps = [min(step, EDGE_NS) for step in _steps_ns(points)]
+    if not any(steps):
+        return sum(value for _, value in points) / len(points)
+    weights = [before + after for before, after in pairwise([steps[0], *steps, steps[-1]])]
+    return sum(weight * value for weight, (_, value) in zip(weights, points, strict=True)) / sum(weights)
+
+
+def _was_clock_set(rows: Sequence[dict[str, Any]], start_ns: int, end_ns: int) -> bool:
+    """Whether a node's Unix clock was set, or its machine suspended: by it no time between samples is known."""
+    offsets: dict[str | None, list[int]] = {}
+    for row in rows:
+        if row["monotonic_ns"] is not None:
+            offsets.setdefault(row["node"], []).append(row["t_ns"] - row["monotonic_ns"])
+    most = max(CLOCK_SET_NS, SLEWED_SHARE * (end_ns - start_ns))
+    return any(max(seen) - min(seen) > most for seen in offsets.values())
+
+
+def _of_all(
+    inside: list[dict[str, Any]], uuids: Sequence[str], name: str, value: Callable[[Any], float]
+) -> float | None:
+    """Mean over time of each GPU that tells, then over these GPUs: how often each was asked does not weigh."""
+    series: dict[str, Series] = {uuid: [] for uuid in uuids}
+    for row in inside:
+        if row[name] is not None:
+            series[row["uuid"]].append((row["t_ns"], value(row[name])))
+    return _mean([mean_over_time(points) for points in series.values() if points])
+
+
+def _updates(rows: Sequence[dict[str, Any]], gpus: dict[str, _GpuSamples], start_ns: int, end_ns: int) -> float:
+    """Steps of the slowest counter in the window: with few of them its edges weigh.
+
+    By its update period; of a counter too slow for one to have been seen at first, the steps between samples.
+    """
+    periods_s = {row["uuid"]: row["energy_update_s"] for row in rows if row["energy_update_s"]}
+    seen = {
+        uuid: sum(b[1] != a[1] for a, b in pairwise(_inside(gpu.energy, start_ns, end_ns)))
+        for uuid, gpu in gpus.items()
+    }
+    return min(
+        (end_ns - start_ns) / 1e9 / periods_s[uuid] if uuid in periods_s else float(steps)
+        for uuid, steps in seen.items()
+    )
 
 
 def _rows(telemetry: pa.Table, uuids: Sequence[str], start_ns: int, end_ns: int) -> list[dict[str, Any]]:
     columns = [
+        "node",
         "uuid",
         "t_ns",
+        "monotonic_ns",
         "power_w",
         "energy_j",
         "energy_update_s",
@@ -155,10 +215,12 @@ def _rows(telemetry: pa.Table, uuids: Sequence[str], start_ns: int, end_ns: int)
         "throttle_reasons",
         "utilisation",
     ]
-    wanted = pc.and_(
-        pc.is_in(telemetry["uuid"], value_set=pa.array(list(uuids), pa.string())),
-        pc.and_(pc.greater_equal(telemetry["t_ns"], start_ns), pc.less_equal(telemetry["t_ns"], end_ns)),
-    )
+    used = pc.is_in(telemetry["uuid"], value_set=pa.array(list(uuids), pa.string()))
+    return _between_times(telemetry.select(columns).filter(used), columns, start_ns, end_ns)
+
+
+def _between_times(telemetry: pa.Table, columns: list[str], start_ns: int, end_ns: int) -> list[dict[str, Any]]:
+    wanted = pc.and_(pc.greater_equal(telemetry["t_ns"], start_ns), pc.less_equal(telemetry["t_ns"], end_ns))
     rows: list[dict[str, Any]] = telemetry.select(columns).filter(wanted).sort_by("t_ns").to_pylist()
     return rows
 
@@ -169,8 +231,16 @@ def _total(gpus: dict[str, _GpuSamples], energy: Callable[[_GpuSamples], float |
     return sum(known) if known and len(known) == len(parts) else None
 
 
-def _covers(inside: Series, start_ns: int, end_ns: int) -> bool:
-    return len(inside) > 1 and inside[-1][0] - inside[0][0] >= max(1, COVERED_SHARE * (end_ns - start_ns))
+def _inside(series: Series, start_ns: int, end_ns: int) -> Series:
+    return [point for point in series if start_ns <= point[0] <= end_ns]
+
+
+def _steps_ns(series: Series) -> list[int]:
+    return [b[0] - a[0] for a, b in pairwise(series)]
+
+
+def _least_ns(start_ns: int, end_ns: int) -> float:
+    return max(1.0, COVERED_SHARE * (end_ns - start_ns))
 
 
 def _neighbours(

@@ -82,6 +82,13 @@ def test_a_card_that_tells_no_reasons_is_not_counted_as_free_of_them():
     assert concluded([row]).throttling.height == 0
 
 
+def test_a_card_that_was_sampled_less_often_weighs_as_much_as_the_others():
+    row = windowed(made_cell(2, 64), 100.0)
+    telemetry = samples_of(row, lambda s: ["sw_power_cap"], seconds=(0, 9))
+    telemetry += samples_of(row, lambda s: ["sw_power_cap"] if s < 2 else [], uuid="GPU-b")
+    assert shares(concluded([row], telemetry))["sw_power_cap"] == pytest.approx((0.6, 0.6, 1))
+
+
 def test_samples_of_a_trial_are_reduced_per_card():
     row = windowed(made_cell(2, 64), 100.0)
     telemetry = samples_of(row, lambda s: [], power_w=400.0) + samples_of(
@@ -118,6 +125,27 @@ def test_without_clocks_there_is_no_efficiency_at_equal_clocks():
     rows = visits(made_cell(1, 64), 100.0) + visits(made_cell(2, 64), 190.0, sm_clock_mhz=2000.0)
     row = concluded(rows).efficiency.filter(pl.col("gpus") == 2).row(0, named=True)
     assert (row["efficiency"], row["equal_clocks"]) == (pytest.approx(0.95), None)
+
+
+def test_a_batch_without_clocks_takes_no_other_batch_its_efficiency_at_equal_clocks():
+    rows = visits(made_cell(1, 128), 100.0, 100.0) + visits(made_cell(2, 128), 190.0, 190.0)
+    rows += visits(made_cell(1, 64), 100.0, 100.0, sm_clock_mhz=2000.0)
+    rows += visits(made_cell(2, 64), 180.0, 180.0, sm_clock_mhz=1900.0)
+    found = concluded(rows).efficiency.filter(pl.col("gpus") == 2).select("series", "equal_clocks")
+    assert dict(found.iter_rows()) == {
+        "defaults, batch 128 per GPU": None,
+        "defaults, batch 64 per GPU": pytest.approx(0.9 * 2000 / 1900),
+    }
+
+
+def test_cards_are_compared_in_the_visits_that_all_of_them_have():
+    cell = made_cell(1, 64)
+    measured = ((0, 1, 100.0), (1, 1, 98.0), (0, 2, 90.0))  # the second visit was slower, and card 1 failed in it
+    rows = [made_row(cell, value, slot=slot, visit=visit, gpu_uuids=[f"GPU-{slot}"]) for slot, visit, value in measured]
+    conclusions = concluded(rows)
+    assert conclusions.cards.select("uuid", "of_fastest", "visits").rows() == [("GPU-1", 0.98, 1), ("GPU-0", 1.0, 1)]
+    apart = concluded([row for row in rows if (row["slot"], row["visit"]) != (0, 1)])
+    assert apart.cards["of_fastest"].to_list() == pytest.approx([90 / 98, 1.0]), "no visit has both"
 
 
 def test_cards_are_listed_slowest_first_and_the_slowest_is_named():

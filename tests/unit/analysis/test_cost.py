@@ -42,6 +42,9 @@ def test_energy_at_the_wall_stands_beside_that_of_the_gpus_and_changes_nothing_o
     found = [row[f"wall_energy_per_work_{name}"] for name in ("j", "low", "high")]
     assert found == pytest.approx([float(value) for value in (right.estimate, right.low, right.high)])
     assert row["wall_power_w"] == pytest.approx(920)
+    dead = cost(concluded([*rows, rows[1] | {"trial_id": "z", "visit": 3, "wall_power_w": 0.0}]))
+    assert dead["wall_power_w"] == pytest.approx(920), "of the trials that the energy is of"
+    assert dead["wall_energy_per_work_j"] == row["wall_energy_per_work_j"]
     assert {name: row[name] for name in alone if "wall" not in name} == {
         name: value for name, value in alone.items() if "wall" not in name
     }
@@ -59,6 +62,14 @@ def test_work_per_money_from_a_billed_hour():
     row = cost(concluded(rows, Price(per_hour=4.0, currency="EUR")))
     assert row["work_per_money"] == pytest.approx(100 * 3600 / 4)
     assert row["currency"] == "EUR"
+
+
+def test_the_hour_of_each_machine_that_a_trial_was_on_is_billed():
+    rows = visits(made_cell(2, 64), 100.0, 100.0, power_w=500.0, nodes=2)
+    assert cost(concluded(rows, Price(per_hour=4.0, currency="EUR")))["work_per_money"] == pytest.approx(360_000 / 8)
+    # 8 EUR for the hour of two machines and 0.4 EUR for a kWh, of which there is half a one
+    price = Price(per_hour=4.0, per_kwh=0.4, currency="EUR")
+    assert cost(concluded(rows, price))["work_per_money"] == pytest.approx(360_000 / 8.2)
 
 
 def test_a_purchase_is_spread_over_its_hours_and_electricity_is_added():

@@ -1,5 +1,7 @@
 """MFU against the documented dense peak; none, and why, where something is not known."""
 
+import math
+
 import pytest
 from made_trials import assert_sound, collectives_frame, made_cell, trials_frame, visits
 
@@ -28,6 +30,8 @@ def test_throughput_times_flops_over_the_peak_of_all_cards():
     ("columns", "note"),
     [
         ({}, "FLOPs per unit of work are not recorded"),
+        ({"flops_per_work": 0.0}, "FLOPs per unit of work are not recorded"),
+        ({"flops_per_work": math.inf}, "FLOPs per unit of work are not recorded"),
         (
             {"flops_per_work": 1e12, "device_names": ["NVIDIA RTX 6000 Ada Generation"]},
             "no documented peak of NVIDIA RTX",
@@ -63,6 +67,13 @@ def test_roof_utilisation_is_held_against_what_the_session_measured():
     assert (unknown["mfu"], unknown["roof_utilisation"]) == (None, row["roof_utilisation"])
     assert mfu(flops_per_work=1e12)["roof_utilisation"] is None
     assert mfu(roof_tflops=700.0)["roof_utilisation"] is None
+
+
+def test_a_roof_that_is_no_number_takes_none_of_the_others():
+    rows = visits(made_cell(2, 64), 1000.0, 1010.0, flops_per_work=1e12)
+    rows[0]["roof_tflops"], rows[1]["roof_tflops"] = 700.0, math.nan
+    (row,) = conclude_tables(trials_frame(rows), collectives_frame(), axes={"gpus": [2]}).mfu.to_dicts()
+    assert row["roof_utilisation"] == pytest.approx(1004.988 / (2 * 700), rel=1e-5)
 
 
 def test_cpu_workers_have_none():

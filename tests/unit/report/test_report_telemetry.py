@@ -21,7 +21,11 @@ def samples(seconds, **columns):
 
 def trials(*windows, uuids=("GPU-b", "GPU-a")):
     rows = [
-        {"gpu_uuids": list(uuids), "window_start_ns": START + a * SECOND, "window_end_ns": START + b * SECOND}
+        {
+            "gpu_uuids": list(uuids),
+            "window_start_ns": START + round(a * SECOND),
+            "window_end_ns": START + round(b * SECOND),
+        }
         for a, b in windows
     ]
     names = ("gpu_uuids", "window_start_ns", "window_end_ns")
@@ -63,6 +67,16 @@ def test_a_long_run_shows_only_samples_inside_windows_and_stays_small():
     assert len(drawn) <= POINTS
     assert {row["mean"] for row in drawn} == {500.0}
     assert "inside measured windows" in figure.caption
+
+
+def test_no_sample_from_beside_a_window_is_in_the_range_of_a_long_run():
+    seconds = [tick / 10 for tick in range(40_000)]
+    busy = [(start + 5.3, start + 15.3) for start in range(0, 4_000, 40)]  # edges inside half seconds
+    power = [500.0 if 5.25 < second % 40 < 15.35 else 90.0 for second in seconds]
+    frame = samples(seconds).with_columns(pl.Series("power_w", power))
+    (figure,) = telemetry_figures(frame, trials(*busy))
+    assert "inside measured windows" in figure.caption
+    assert {(row["low"], row["mean"], row["high"]) for row in figure.datasets["samples"]} == {(500.0, 500.0, 500.0)}
 
 
 def test_gpus_are_numbered_by_rank_and_utilisation_is_percent():

@@ -148,10 +148,10 @@ class FakeNvml:
 
     def nvmlEventSetWait_v2(self, events, milliseconds):
         assert milliseconds == 0, "sampling must not wait"
+        if events.gpu.xids:  # what happened before a GPU was lost is still told
+            return SimpleNamespace(eventType=XID_EVENT, eventData=events.gpu.xids.pop(0))
         answer(events.gpu, None)
-        if not events.gpu.xids:
-            raise NVMLError(TIMEOUT)
-        return SimpleNamespace(eventType=XID_EVENT, eventData=events.gpu.xids.pop(0))
+        raise NVMLError(TIMEOUT)
 
     def nvmlDeviceGetMaxMigDeviceCount(self, gpu):
         return 7

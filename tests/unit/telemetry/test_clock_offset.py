@@ -36,6 +36,13 @@ def test_no_exchange_is_no_offset_and_one_kernel_is_one_clock():
     assert running_kernel() == running_kernel()
 
 
+def test_an_exchange_in_which_our_clock_was_set_back_is_not_the_quickest():
+    back = Exchange(sent_ns=9_000_000_000, there_ns=9_000_000_000, received_ns=5_000_000_000)
+    right = Exchange(sent_ns=5_000_000_000, there_ns=7_001_000_000, received_ns=5_002_000_000)
+    assert clock_offset([back, right]) == ClockOffset(offset_s=2.0, error_s=0.001)
+    assert clock_offset([back]) is None
+
+
 def test_what_is_certain():
     assert ClockOffset(offset_s=-0.5, error_s=0.2).certain_s == pytest.approx(0.3)
     assert ClockOffset(offset_s=0.1, error_s=0.2).certain_s == 0

@@ -41,6 +41,13 @@ def test_it_selects_by_tags_that_the_gauges_have(dashboard):
     assert {tag for legend in legends for tag in re.findall(r"\{\{(\w+)\}\}", legend)} <= {*TAGS, "trial"}
 
 
+def test_a_gpu_is_added_once_while_one_session_follows_another(dashboard):
+    # The old session's series is shown for some seconds more; a rate over both is right.
+    sums = [one for one in expressions(dashboard) if one.startswith("sum by") and "rate(" not in one]
+    assert sums
+    assert all(one.startswith("sum by (sweep) (max by (sweep, node, gpu) (ray_") for one in sums)
+
+
 def test_panels_have_ids_of_their_own_and_do_not_overlap(dashboard):
     assert len({panel["id"] for panel in dashboard["panels"]}) == len(dashboard["panels"])
     cells = [

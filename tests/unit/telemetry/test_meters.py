@@ -158,6 +158,21 @@ def test_a_log_without_the_columns_or_the_file_is_refused(tmp_path):
     assert open_meter(named, tmp_path).read() == []
 
 
+def test_a_log_that_holds_lines_and_no_reading_is_refused_and_told_of_later(tmp_path):
+    log = tmp_path / "meter.csv"
+    log.write_text("time,power_w\n1796040000000,100\n")  # milliseconds
+    with pytest.raises(RunError, match="1796040000000,100"):
+        open_meter(WallPower(source="csv", path="meter.csv"), tmp_path)
+    log.write_text("time,power_w\n")
+    meter = WallMeter(open_meter(WallPower(source="csv", path="meter.csv"), tmp_path), 60)
+    with log.open("a") as file:
+        file.write("1796040000000,100\n")
+    assert (meter.take("n").num_rows, meter.errors) == (0, 1)
+    with log.open("a") as file:
+        file.write("time,power_w\n\n")  # begun anew
+    assert (meter.take("n").num_rows, meter.errors) == (0, 1)
+
+
 @pytest.mark.parametrize(
     ("head", "line", "reading"),
     [
@@ -195,9 +210,15 @@ def test_garbage_is_dropped_and_a_failing_meter_is_counted():
         ("node0", "wall", 1, 500.0)
     ]
     assert meter.take("node0").num_rows == 0
-    assert (meter.errors, meter.last_error) == (1, "OSError: unplugged")
+    assert (meter.errors, meter.last_error) == (3, "OSError: unplugged")
     assert meter.take("node0")["wall_power_w"].to_pylist() == [510.0]
     meter.stop()
+
+
+def test_a_running_machine_that_draws_nothing_is_a_meter_that_tells_nothing():
+    meter = WallMeter(Planned([(1, 0.0), (2, 500.0)]), 60)
+    assert meter.take("node0")["wall_power_w"].to_pylist() == [500.0]
+    assert (meter.errors, meter.last_error) == (1, "an implausible reading of 0 W")
 
 
 def test_it_polls_until_it_is_stopped():
@@ -261,3 +282,20 @@ def test_a_meter_that_was_away_for_most_of_the_window_says_nothing():
     rows = [{"device": "wall", "t_ns": s * SECOND, "wall_power_w": 500.0} for s in range(5)]
     assert wall_summary(table("telemetry", rows), 0, 20 * SECOND) == {"wall_power_w": None, "wall_energy_j": None}
     assert wall_summary(table("telemetry", []), 0, SECOND) == {"wall_power_w": None, "wall_energy_j": None}
+    away = [{"device": "wall", "t_ns": s * SECOND, "wall_power_w": 500.0} for s in range(21) if not 4 < s < 17]
+    assert wall_summary(table("telemetry", away), 0, 20 * SECOND) == {"wall_power_w": None, "wall_energy_j": None}
+
+
+def test_a_driver_whose_clock_was_set_has_no_power_at_the_wall_for_the_window():
+    shown = [s if s < 10 else s + 30 for s in range(21)]
+    wall = [{"node": "n0", "device": "wall", "t_ns": s * SECOND, "wall_power_w": 500.0} for s in shown]
+    host = [
+        {"node": node, "device": "host", "t_ns": t_s * SECOND, "monotonic_ns": s * SECOND, "utilisation": 0.1}
+        for node, times in (("n0", shown), ("n1", range(21)))
+        for s, t_s in enumerate(times)
+    ]
+    nothing = {"wall_power_w": None, "wall_energy_j": None}
+    assert wall_summary(table("telemetry", wall + host), 0, 50 * SECOND) == nothing
+    right = [{**row, "t_ns": s * SECOND} for s, row in enumerate(wall)]
+    found = wall_summary(table("telemetry", right + host[21:]), 0, 20 * SECOND)
+    assert found == {"wall_power_w": pytest.approx(500), "wall_energy_j": pytest.approx(10_000)}

@@ -8,9 +8,18 @@ import pytest
 from typer.testing import CliRunner
 
 from rtxscale.cli.main import app
-from rtxscale.telemetry.fields import FAST, SLOW
+from rtxscale.results.schema import table
+from rtxscale.telemetry.fields import FAST, SLOW, Device
 from rtxscale.telemetry.nvml import NvmlProbe
-from rtxscale.telemetry.recorder import energy_ratio, fields_seen, pseudonymous, record, totals, write_trace
+from rtxscale.telemetry.recorder import (
+    Recorded,
+    energy_ratio,
+    fields_seen,
+    pseudonymous,
+    record,
+    totals,
+    write_trace,
+)
 from rtxscale.telemetry.replay import ReplayProbe
 
 from .fake_nvml import NOT_SUPPORTED, Failing, FakeGpu, FakeNvml
@@ -41,6 +50,45 @@ def test_totals_of_each_gpu(recorded):
     assert bare.energy_counter_j is None
     assert bare.energy_integral_j > 0
     assert dict(bare.absent)["energy_j"] == "not supported by this GPU"
+
+
+def test_a_trace_is_added_up_by_the_clock_that_nobody_sets():
+    set_at_s = 5
+    rows = [
+        {
+            "device": "gpu",
+            "uuid": "a",
+            "t_ns": (tick - (30 if tick >= 10 * set_at_s else 0)) * 100_000_000,
+            "monotonic_ns": tick * 100_000_000,
+            "power_w": 300.0,
+            "energy_j": 1000.0 + 30 * tick,
+        }
+        for tick in range(101)
+    ]
+    devices = (Device(kind="gpu", uuid="a"),)
+    (one,) = totals(Recorded(samples=table("telemetry", rows), devices=devices, missed_ticks=0, errors=0))
+    assert one.energy_integral_j == pytest.approx(3000)
+    assert one.energy_counter_j == pytest.approx(3000)
+    assert one.power_mean_w == pytest.approx(300)
+
+
+def test_a_gpu_that_tells_no_power_keeps_the_energy_of_its_counter():
+    rows = [
+        {"device": "gpu", "uuid": "a", "t_ns": tick, "monotonic_ns": tick * 100_000_000, "energy_j": 1000.0 + 30 * tick}
+        for tick in range(101)
+    ]
+    devices = (Device(kind="gpu", uuid="a"),)
+    (one,) = totals(Recorded(samples=table("telemetry", rows), devices=devices, missed_ticks=0, errors=0))
+    assert one.energy_counter_j == pytest.approx(3000)
+    assert (one.energy_integral_j, one.power_mean_w, one.energy_ratio) == (None, None, None)
+
+
+def test_rows_without_room_are_counted_in_the_trace(monkeypatch):
+    monkeypatch.setattr("rtxscale.telemetry.recorder.CAPACITY_ROWS", 10)
+    probe = NvmlProbe(FakeNvml([FakeGpu("GPU-a")]))
+    recorded = record(probe, lambda: time.sleep(0.5), period_s=0.01)
+    assert recorded.samples.num_rows <= 10
+    assert recorded.dropped_rows > 0
 
 
 def series(seconds, value):

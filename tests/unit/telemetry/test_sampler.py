@@ -147,6 +147,17 @@ def test_a_lost_gpu_leaves_the_progress_line_and_is_named(running):
     assert sampler.latest()["power_w"] == 301.0
 
 
+def test_what_is_not_read_any_more_has_no_newest_value(running):
+    gpu = FakeGpu("GPU-a")
+    sampler = running(NvmlProbe(FakeNvml([gpu, FakeGpu("GPU-b", bus="00000000:02:00.0")])))
+    wait_until(lambda: sampler.latest()["power_w"] == 602.0)
+    gpu.fields[186] = (3, 3_700_000_000)  # garbage, which is dropped
+    wait_until(lambda: "power_w" not in sampler.latest()["gpus"]["GPU-a"])
+    assert sampler.latest()["power_w"] == 301.0
+    wait_until(lambda: "pcie_width" in sampler.latest()["gpus"]["GPU-a"])
+    assert sampler.latest()["gpus"]["GPU-a"]["sm_clock_mhz"] == 2400.0
+
+
 def test_late_ticks_are_counted_not_made_up(running):
     probe = CountingProbe(lambda reads: time.sleep(0.1) if reads == 1 else None)
     sampler = running(probe)

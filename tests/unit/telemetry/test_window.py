@@ -57,7 +57,12 @@ def test_how_often_the_slowest_counter_stepped_in_the_window():
     ]
     assert window(rows, ["a", "b"], 2, 8)["energy_updates"] == pytest.approx(60)
     assert window(rows, ["a"], 2, 8)["energy_updates"] == pytest.approx(600)
-    assert window(rows, ["a", "c"], 2, 8)["energy_updates"] is None
+    assert window(rows, ["a", "c"], 2, 8)["energy_updates"] == 60, "no period is known of c: as many as samples show"
+
+
+def test_a_counter_too_slow_for_its_period_to_be_seen_is_counted_by_its_steps():
+    rows = list(gpu_rows("a", tenths(20), energy_j=lambda s: 300.0 * int(s + 0.01) + 1))
+    assert window(rows, ["a"], 0.5, 19.5)["energy_updates"] == 19
 
 
 def test_edges_between_samples_belong_to_the_window():
@@ -88,6 +93,49 @@ def test_one_gpu_without_a_counter_makes_the_whole_sum_an_integral():
     found = window(rows, ["a", "b"], 0, 2)
     assert found["energy_source"] == "integral"
     assert found["energy_j"] == pytest.approx(400)
+
+
+def test_a_counter_that_stands_still_is_no_energy_of_zero():
+    rows = [
+        *gpu_rows("a", tenths(2), power_w=lambda _: 300.0, energy_j=lambda s: 300 * s),
+        *gpu_rows("b", tenths(2), power_w=lambda _: 300.0, energy_j=lambda _: 5000.0),
+    ]
+    found = window(rows, ["a", "b"], 0, 2)
+    assert (found["energy_j"], found["energy_source"]) == (pytest.approx(1200), "integral")
+    assert found["energy_counter_j"] is None
+
+
+def test_a_hole_in_the_samples_is_bridged_by_a_counter_and_by_nothing_else():
+    seconds = [second for second in tenths(20) if second <= 1 or second >= 19]
+    bare = list(gpu_rows("a", seconds, power_w=lambda _: 300.0))
+    assert window(bare, ["a"], 0, 20)["energy_j"] is None
+    assert window(bare, ["a"], 0, 20)["power_w"] is None
+    found = window(gpu_rows("a", seconds, power_w=lambda _: 300.0, energy_j=lambda s: 310 * s), ["a"], 0, 20)
+    assert (found["energy_j"], found["power_w"]) == (pytest.approx(6200), pytest.approx(310))
+    sparse = list(gpu_rows("a", range(0, 300, 60), power_w=lambda _: 300.0))
+    assert window(sparse, ["a"], 0, 240)["energy_j"] == pytest.approx(300 * 240), "a slow cadence is no hole"
+
+
+@pytest.mark.parametrize("set_by_s", [40, -5])
+def test_a_window_in_which_the_clock_was_set_has_no_energy(set_by_s):
+    def shown(second):  # at 10 s
+        return second if second < 10 else second + set_by_s
+
+    watts = {"power_w": lambda s: 300.0 if s < 10 else 600.0, "energy_j": lambda s: 1000 + 450 * s}
+    rows = [
+        {**row, "t_ns": round(shown(second) * SECOND), "monotonic_ns": round((second + 77) * SECOND)}
+        for second, row in zip(tenths(21), gpu_rows("a", tenths(21), **watts), strict=True)
+    ]
+    found = window(rows, ["a"], 0, 20 + set_by_s)
+    assert (found["energy_j"], found["power_w"], found["energy_source"]) == (None, None, None)
+
+
+def test_a_clock_that_is_slewed_was_not_set():
+    rows = [
+        {**row, "monotonic_ns": round(row["t_ns"] * 1.0005)}
+        for row in gpu_rows("a", range(1001), power_w=lambda _: 300.0)
+    ]
+    assert window(rows, ["a"], 0, 1000)["energy_j"] == pytest.approx(300_000)
 
 
 def test_a_gpu_without_power_leaves_no_sum_instead_of_a_part():
@@ -131,6 +179,25 @@ def test_only_real_slowdowns_count_as_throttling():
     assert found["sm_clock_mhz"] == pytest.approx(1500)
     shares = reason_shares(table("telemetry", rows), ["a"], 0, 7 * SECOND)
     assert shares["sw_power_cap"] == pytest.approx(2 / 8)
+
+
+def test_a_gpu_that_was_sampled_less_often_weighs_as_much_as_the_others():
+    rows = [
+        *gpu_rows("a", tenths(10), throttle_reasons=lambda _: [], sm_clock_mhz=lambda _: 2000.0),
+        *gpu_rows("b", range(11), throttle_reasons=lambda _: ["hw_slowdown"], sm_clock_mhz=lambda _: 1000.0),
+        *gpu_rows("tells none", tenths(10), power_w=lambda _: 300.0),
+    ]
+    found = window(rows, ["a", "b", "tells none"], 0, 10)
+    assert found["throttle_share"] == pytest.approx(0.5)
+    assert found["sm_clock_mhz"] == pytest.approx(1500)
+
+
+def test_a_moment_that_was_sampled_densely_weighs_as_much_as_any_other():
+    seconds = [index / 200 for index in range(100)] + [0.5 + index / 10 for index in range(196)]
+    rows = list(gpu_rows("a", seconds, throttle_reasons=lambda s: ["hw_slowdown", "sw_power_cap"] if s < 0.5 else []))
+    found = window(rows, ["a"], 0, 20)
+    assert found["throttle_share"] == pytest.approx(0.5 / 20, rel=0.01)
+    assert found["power_cap_share"] == found["throttle_share"]
 
 
 def test_slow_rows_without_reasons_do_not_dilute_the_share():
