@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from rtxscale.analysis.conclusions import is_import
-from rtxscale.analysis.frames import moments, over_visits, series, shaped
+from rtxscale.analysis.frames import moments, over_visits, positive, series, shaped
 from rtxscale.analysis.settings import (
     BATCH_AXES,
     DEFAULTS,
@@ -87,10 +87,20 @@ def _in_every_visit() -> pl.Expr:
     return common | ~common.any().over("cell_id")
 
 
+def with_every_slot() -> pl.Expr:
+    """Rows of visits that have all slots of their cell; all rows of a cell where no visit has."""
+    whole = pl.col("slot").n_unique().over("cell_id", "visit") == pl.col("slot").n_unique().over("cell_id")
+    return whole | ~whole.any().over("cell_id")
+
+
 def slot_spread(counted: pl.DataFrame) -> pl.DataFrame:
-    """Per 1-GPU cell that ran on several GPUs: how many, and (fastest - slowest) / mean of their throughputs."""
+    """Per 1-GPU cell that ran on several GPUs: how many, and (fastest - slowest) / mean of their throughputs.
+
+    Over the visits that all of them have, if there are any: visits differ as well.
+    """
     throughput = pl.col("throughput_per_s")
-    slots = counted.filter(throughput.is_not_null()).group_by("cell_id", "slot").agg(throughput.mean())
+    rows = counted.filter(throughput.is_not_null()).filter(with_every_slot())
+    slots = rows.group_by("cell_id", "slot").agg(throughput.mean())
     spread = (throughput.max() - throughput.min()) / throughput.mean()
     return (
         slots.group_by("cell_id")
@@ -129,7 +139,7 @@ def _facts(counted: pl.DataFrame) -> pl.DataFrame:
             pl.len().alias("trials"),
             pl.col("visit").n_unique().alias("sessions"),
             pl.col("step_time_p50_s").mean(),
-            pl.col("power_w").mean(),
+            positive("power_w").mean(),
             pl.col("temperature_max_c").max(),
             pl.col("memory_peak_mib").max(),
             (pl.col("work") / pl.col("window_steps")).mean().alias("work_per_step"),

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import polars as pl
 
-from rtxscale.analysis.cells import replicates, revalued
-from rtxscale.analysis.cost import positive
+from rtxscale.analysis.cells import replicates, revalued, with_every_slot
 from rtxscale.analysis.efficiency import efficiency_table
-from rtxscale.analysis.frames import empty, moments, over_visits, series, shaped
+from rtxscale.analysis.frames import empty, moments, over_visits, positive, series, shaped
 from rtxscale.analysis.tables import CARDS, THROTTLING
 from rtxscale.results.read import polars_schema
 from rtxscale.stats.intervals import geometric_mean_interval
@@ -112,8 +111,7 @@ def card_table(counted: pl.DataFrame, cells: pl.DataFrame) -> pl.DataFrame:
     several = rows.filter(pl.col("slot").n_unique().over("cell_id") > 1)
     if not several.height:
         return empty(CARDS)
-    whole = pl.col("slot").n_unique().over("cell_id", "visit") == pl.col("slot").n_unique().over("cell_id")
-    several = several.filter(whole | ~whole.any().over("cell_id"))
+    several = several.filter(with_every_slot())
     card = ["cell_id", "slot"]
     visits = several.group_by(*card, "visit", maintain_order=True).agg(
         pl.col("throughput_per_s").mean().log().alias("log")

@@ -16,7 +16,7 @@ import polars as pl
 from rtxscale.analysis.cells import Replicates, replicates
 from rtxscale.analysis.conclusions import NEEDS_VISITS
 from rtxscale.analysis.flags import LEAST_UPDATES, is_coarse
-from rtxscale.analysis.frames import empty, moments, over_visits, series, shaped
+from rtxscale.analysis.frames import empty, moments, over_visits, positive, series, shaped
 from rtxscale.analysis.tables import COST
 from rtxscale.spec.declare import Price
 from rtxscale.stats.intervals import geometric_mean_interval
@@ -80,11 +80,6 @@ def money_replicates(counted: pl.DataFrame, billing: Billing) -> Replicates:
 def gpu_power_w() -> pl.Expr:
     """Mean power of a trial's GPUs over its window, W: from its energy where that is known, else as sampled."""
     return pl.coalesce(positive("energy_j") / positive("window_s"), positive("power_w"))
-
-
-def positive(name: str) -> pl.Expr:
-    """The column; null where it is no positive finite number."""
-    return pl.when(pl.col(name).is_finite() & (pl.col(name) > 0)).then(pl.col(name))
 
 
 def work_per_joule(power_w: pl.Expr) -> pl.Expr:

@@ -33,6 +33,11 @@ def series(name: str, values: Floats) -> pl.Series:
     return pl.Series(name, values, dtype=pl.Float64, nan_to_null=True)
 
 
+def positive(name: str) -> pl.Expr:
+    """The column; null where it is no positive finite number."""
+    return pl.when(pl.col(name).is_finite() & (pl.col(name) > 0)).then(pl.col(name))
+
+
 def moments(frame: pl.DataFrame, prefix: str = "") -> LogMoments:
     """The columns `log_mean`, `log_var` and `visits` (with a prefix) as `stats` wants them."""
     return LogMoments.of(

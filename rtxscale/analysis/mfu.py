@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from rtxscale.analysis.cost import positive
-from rtxscale.analysis.frames import empty, shaped
+from rtxscale.analysis.frames import empty, positive, shaped
 from rtxscale.analysis.tables import MFU
 from rtxscale.devices.gpus import find_gpu
 

@@ -59,7 +59,7 @@ THROTTLING: dict[str, pl.DataType] = {
     "gpus": pl.Int64(),
     "is_default": pl.Boolean(),
     "reason": pl.String(),  # clock event reason, as NVML names it
-    "share": pl.Float64(),  # of the window's samples of the used GPUs in which it was active, mean over trials
+    "share": pl.Float64(),  # of the window in which it was active, mean over the used GPUs and over trials
     "most": pl.Float64(),  # the largest share of any trial
     "trials": pl.Int64(),
 }

@@ -117,7 +117,8 @@ def lines(recorded: Recorded, names: Mapping[str, str]) -> Iterator[str]:
     from rtxscale.telemetry.recorder import fields_seen, totals
 
     samples = recorded.samples
-    yield f"{samples.num_rows} rows, {recorded.missed_ticks} ticks missed, {recorded.errors} errors" + (
+    dropped = f" ({recorded.dropped_rows} more had no room)" if recorded.dropped_rows else ""
+    yield f"{samples.num_rows} rows{dropped}, {recorded.missed_ticks} ticks missed, {recorded.errors} errors" + (
         f" (the last: {recorded.last_error})" if recorded.last_error else ""
     )
     yield f"fields with values: {', '.join(fields_seen(samples)) or 'none'}"

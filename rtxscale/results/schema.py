@@ -171,9 +171,16 @@ TRIALS = (
     Column("temperature_max_c", "float", "degC", "hottest used GPU in the window", "run", "max"),
     Column("sm_clock_mhz", "float", "MHz", "mean SM clock of the used GPUs in the window", "run", "mean"),
     Column(
-        "throttle_share", "float", "1", "share of window samples with a thermal or power-brake slowdown", "run", "mean"
+        "throttle_share",
+        "float",
+        "1",
+        "share of the window with a thermal or power-brake slowdown, mean of GPUs",
+        "run",
+        "mean",
     ),
-    Column("power_cap_share", "float", "1", "share of window samples at the software power cap", "run", "mean"),
+    Column(
+        "power_cap_share", "float", "1", "share of the window at the software power cap, mean of GPUs", "run", "mean"
+    ),
     Column("gpu_busy_share", "float", "1", "utilisation of the least used GPU, mean over the window", "run", "mean"),
 )
 

@@ -87,6 +87,7 @@ class Supervision:
         site = self._site
         with contextlib.suppress(RunError):
             site.board.show_readings(site.crew.watchers.readings())
+        site.crew.watchers.relieve()
         state = site.board.state()
         write_live(site.writer.run_dir, state)
         site.crew.hub.post.remote(state)

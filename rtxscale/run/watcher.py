@@ -20,7 +20,7 @@ from rtxscale.run.processes import is_alive, kill
 from rtxscale.telemetry.facts import describe_node, host_environment
 from rtxscale.telemetry.holders import GpuHolders
 from rtxscale.telemetry.probe import open_probe
-from rtxscale.telemetry.sampler import Sampler
+from rtxscale.telemetry.sampler import Gaps, Sampler
 
 PERIOD_S = 0.1
 GAUGE_PERIOD_S = 1.0
@@ -45,9 +45,9 @@ class Watcher:
         node, notes = describe_node(self._node)
         return node, notes, host_environment()
 
-    def drain(self) -> pa.Table:
-        """Samples since the last call."""
-        return self._sampler.drain()
+    def drain(self) -> tuple[pa.Table, Gaps]:
+        """Samples since the last call, and what sampling has missed since the start."""
+        return self._sampler.drain(), self._sampler.gaps()
 
     def latest(self) -> dict[str, Any]:
         """The newest readings."""

@@ -22,8 +22,9 @@ from rtxscale.run.nodes import alive_nodes, offset_of, pinned
 from rtxscale.run.occupancy import Occupancy, joined
 from rtxscale.run.ray_setup import ray
 from rtxscale.run.roster import Found
-from rtxscale.run.watcher import Watcher
+from rtxscale.run.watcher import PERIOD_S, Watcher
 from rtxscale.telemetry.clock_offset import SAME_CLOCK, ClockOffset, on_our_clock
+from rtxscale.telemetry.sampler import Gaps
 from rtxscale.telemetry.wall_meter import WallMeter
 
 ANSWER_TIMEOUT_S = 30.0
@@ -34,6 +35,8 @@ GONE_TIMEOUT_S = 30.0
 START_TIMEOUT_S = 180.0
 """How long an actor may take to start on a busy node. A node that is lost ends the wait: Ray finds it dead after about
 15 s without a sign of life."""
+COLLECT_S, MOST_HELD_ROWS = 600.0, 5_000_000
+"""How old samples may get in their actor's bounded buffer, and how many the driver keeps (a few hundred bytes each)."""
 LOST = (
     ray.exceptions.RayActorError,
     ray.exceptions.GetTimeoutError,
@@ -84,7 +87,12 @@ class Watchers:
         self._offsets: dict[str, ClockOffset] = {}
         self.meter: WallMeter | None = None
         """The power meter at the wall, read by the driver; its samples come with the nodes'."""
+        self._draining = threading.Lock()
         self._drained_s = time.monotonic()
+        self._held: list[pa.Table] = []
+        """Samples of a long trial, fetched before its end."""
+        self._gaps: dict[str, tuple[int, Gaps]] = {}
+        """What each node's actor, by its number of starts, had missed when it was asked last."""
         self.lost: list[str] = []
         self.note: Callable[[str], None] = lambda _text: None
 
@@ -140,12 +148,46 @@ class Watchers:
         return next((name for name, known in self._ray_ids.items() if known == ray_id), ray_id)
 
     def drain(self) -> pa.Table:
-        """Samples of all nodes since the last call, their Unix times by our clock."""
-        tables = self._ask(lambda post: post.actor.drain.remote())
-        self._drained_s = time.monotonic()
+        """Samples of all nodes since the last call, their Unix times by our clock; what is missing of them is noted."""
+        with self._draining:
+            self._fetch()
+            tables, self._held = self._held, []
         self._compare_clocks()
         samples = on_our_clock(pa.concat_tables([arrow_schema("telemetry").empty_table(), *tables]), self._offsets)
         return samples if self.meter is None else pa.concat_tables([samples, self.meter.take(self._driver())])
+
+    def relieve(self) -> None:
+        """Fetch what has been sampled for long, while a trial goes on: an actor's buffer drops its oldest rows.
+
+        Does not wait, and leaves it to whoever drains next to find out that an actor is lost.
+        """
+        if time.monotonic() - self._drained_s < COLLECT_S or not self._draining.acquire(blocking=False):
+            return
+
+        def fetch() -> None:
+            try:
+                if sum(table.num_rows for table in self._held) < MOST_HELD_ROWS:
+                    self._fetch()
+            except (RunError, ray.exceptions.RayError):
+                pass
+            finally:
+                self._draining.release()
+
+        threading.Thread(target=fetch, daemon=True).start()
+
+    def _fetch(self) -> None:
+        """Move the samples of all actors to the driver."""
+        answers = self._ask_each(lambda post: post.actor.drain.remote())
+        now_s = time.monotonic()
+        now_at_post = {post.name: post.starts for post in self._posts}  # the one that answered, if it is a replacement
+        for post, (rows, gaps) in answers:
+            self._held.append(rows)
+            starts, earlier = self._gaps.get(post.name, (0, Gaps()))
+            new = gaps.since(earlier) if starts == now_at_post[post.name] else gaps
+            self._gaps[post.name] = now_at_post[post.name], gaps
+            if said := new.in_words((now_s - self._drained_s) / PERIOD_S):
+                self.note(f"telemetry of {post.name}: {said}")
+        self._drained_s = now_s
 
     def _driver(self) -> str:
         """Our name of the driver's node."""

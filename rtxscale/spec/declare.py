@@ -69,10 +69,12 @@ class WallPower(Section):
 class Price(Section):
     """The price really billed or paid, never a list price."""
 
-    per_hour: Number = Field("unknown", description="Price of the whole machine for one hour, in `currency`.")
+    per_hour: Number = Field(
+        "unknown", description="Price of one whole machine for one hour, in `currency`; each one used is billed."
+    )
     currency: Text = Field("unknown", description="Such as EUR or USD.")
     basis: Text = Field("unknown", description="What was billed: invoice and period, or purchase over which years.")
-    purchase: Number = Field("unknown", description="Price paid for the machine, if no hour is billed, in `currency`.")
+    purchase: Number = Field("unknown", description="Price paid for one machine, if no hour is billed, in `currency`.")
     hours_of_use: Number = Field("unknown", description="Hours under load over which the purchase is spread.")
     per_kwh: Number = Field("unknown", description="Price of a kWh, where it is not in `per_hour`, in `currency`.")
 

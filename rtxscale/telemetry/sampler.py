@@ -12,6 +12,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -28,6 +29,44 @@ LEARNING_PERIOD_S = 0.005
 """At first the probe is read at 200 Hz, so that the update period of the energy counter can be seen."""
 CHANGES_NEEDED = 3
 CHUNK_ROWS = 2000
+MISSED_SHARE, FEW_TICKS = 0.1, 20
+"""More missed ticks than this share change what windows say; of fewer ticks than these none is worth a word."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gaps:
+    """What sampling missed since some moment: ticks that came too late, rows without room, reads that failed."""
+
+    missed_ticks: int = 0
+    dropped_rows: int = 0
+    errors: int = 0
+    last_error: str = ""
+
+    def since(self, earlier: Gaps) -> Gaps:
+        """What came after `earlier`."""
+        return replace(
+            self,
+            missed_ticks=self.missed_ticks - earlier.missed_ticks,
+            dropped_rows=self.dropped_rows - earlier.dropped_rows,
+            errors=self.errors - earlier.errors,
+        )
+
+    def in_words(self, ticks: float) -> str:
+        """What is worth saying of so many ticks that were due; empty where it changes no number.
+
+        >>> Gaps(missed_ticks=30, dropped_rows=1200).in_words(100)
+        '1,200 samples had no room, 30 of 100 ticks were missed'
+        >>> Gaps(missed_ticks=3).in_words(100)
+        ''
+        """
+        said = []
+        if self.dropped_rows:
+            said.append(f"{self.dropped_rows:,} samples had no room")
+        if self.missed_ticks > MISSED_SHARE * max(ticks, FEW_TICKS):
+            said.append(f"{self.missed_ticks:,} of {ticks:,.0f} ticks were missed")
+        if self.errors:
+            said.append(f"{self.errors:,} reads failed, the last with {self.last_error}")
+        return ", ".join(said)
 
 
 class RowBuffer:
@@ -114,6 +153,12 @@ class Sampler:
     def drain(self) -> pa.Table:
         """The rows since the last drain, in the "telemetry" schema; trial, attempt and session are null."""
         return self._buffer.take()
+
+    def gaps(self) -> Gaps:
+        """What sampling has missed since the start."""
+        with self._lock:
+            missed, errors, last = self._missed, self._errors, self._last_error
+        return Gaps(missed_ticks=missed, dropped_rows=self._buffer.dropped, errors=errors, last_error=last)
 
     def latest(self) -> dict[str, Any]:
         """The newest reading of every device, and how sampling goes.

@@ -6,6 +6,7 @@ import polars as pl
 import pytest
 from made_trials import assert_sound, collectives_frame, made_cell, made_row, trials_frame, visits
 
+from rtxscale.analysis.cells import slot_spread
 from rtxscale.analysis.clocks import window_samples
 from rtxscale.analysis.conclude import conclude_tables
 from rtxscale.results.read import polars_schema
@@ -144,6 +145,7 @@ def test_cards_are_compared_in_the_visits_that_all_of_them_have():
     rows = [made_row(cell, value, slot=slot, visit=visit, gpu_uuids=[f"GPU-{slot}"]) for slot, visit, value in measured]
     conclusions = concluded(rows)
     assert conclusions.cards.select("uuid", "of_fastest", "visits").rows() == [("GPU-1", 0.98, 1), ("GPU-0", 1.0, 1)]
+    assert slot_spread(trials_frame(rows))["slot_spread"].to_list() == pytest.approx([2 / 99])
     apart = concluded([row for row in rows if (row["slot"], row["visit"]) != (0, 1)])
     assert apart.cards["of_fastest"].to_list() == pytest.approx([90 / 98, 1.0]), "no visit has both"
 

@@ -46,7 +46,7 @@ class Place:
         hub = SimpleNamespace(
             shut=SimpleNamespace(remote=self._shut), post=SimpleNamespace(remote=lambda _state: self._post())
         )
-        crew = SimpleNamespace(scratch=tmp_path, hub=hub, watchers=SimpleNamespace(readings=dict))
+        crew = SimpleNamespace(scratch=tmp_path, hub=hub, watchers=SimpleNamespace(readings=dict, relieve=lambda: None))
         self.site = SimpleNamespace(
             board=board,
             crew=crew,

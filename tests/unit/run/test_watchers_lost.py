@@ -7,16 +7,18 @@ from ray.exceptions import ActorDiedError
 
 from rtxscale.devices.inventory import Node
 from rtxscale.errors import RunError
+from rtxscale.results.schema import table
 from rtxscale.run import nodes as nodes_module
 from rtxscale.run import watchers as watchers_module
-from rtxscale.run.watchers import Watchers, _Post
+from rtxscale.run.watchers import COLLECT_S, Watchers, _Post
+from rtxscale.telemetry.sampler import Gaps
 
 
 class Actor:
-    """Answers at once, or raises as a dead one does; `heard` is what it was told."""
+    """Answers at once, or raises as a dead one does; `heard` is what it was told, `gaps` what it says it missed."""
 
     def __init__(self, name, *, dead=False):
-        self.name, self.dead, self.heard = name, dead, []
+        self.name, self.dead, self.heard, self.gaps = name, dead, [], Gaps()
 
     def __getattr__(self, method):
         def remote(*arguments):
@@ -25,7 +27,9 @@ class Actor:
                     raise ActorDiedError
                 self.heard.append((method, *arguments))
                 facts = (Node(node_id=self.name, cpus=8), ("a note",), [{"name": "os"}])
-                return {"latest": {"power_w": 10.0}, "end_processes": [], "facts": facts}.get(method, self.name)
+                sampled = table("telemetry", [{"node": self.name, "device": "host", "t_ns": len(self.heard)}])
+                answers = {"latest": {"power_w": 10.0}, "end_processes": [], "facts": facts}
+                return (answers | {"drain": (sampled, self.gaps)}).get(method, self.name)
 
             return answer
 
@@ -136,3 +140,53 @@ def test_nodes_that_come_one_after_the_other_are_waited_for(monkeypatch):
     nodes_module.await_nodes(2, lambda _text: pytest.fail("there is nothing to wait for"))
     nodes_module.await_nodes(3, said.append, limit_s=0.0)
     assert len(said) == 1
+
+
+@pytest.fixture
+def draining(monkeypatch):
+    """A cluster whose clocks agree, and the driver's own clock, which stands still."""
+    cluster, clock = Cluster(monkeypatch), SimpleNamespace(now=1000.0)
+    monkeypatch.setattr(watchers_module.time, "monotonic", lambda: clock.now)
+    monkeypatch.setattr(cluster.watchers, "_compare_clocks", lambda: None)
+    cluster.watchers._drained_s = clock.now
+    return cluster, clock
+
+
+def test_what_sampling_missed_is_said_once(draining):
+    cluster, clock = draining
+    cluster.last("node1").gaps = Gaps(dropped_rows=1200, missed_ticks=40, errors=2, last_error="OSError: gone")
+    clock.now += 10.0
+    assert cluster.watchers.drain().num_rows == 2
+    said = "1,200 samples had no room, 40 of 100 ticks were missed, 2 reads failed, the last with OSError: gone"
+    assert cluster.notes == [f"telemetry of node1: {said}"]
+    clock.now += 10.0
+    cluster.watchers.drain()
+    assert len(cluster.notes) == 1, "it is old"
+    cluster.last("node1").dead = True
+    clock.now += 10.0
+    cluster.watchers.drain()
+    cluster.last("node1").gaps = Gaps(dropped_rows=5)
+    cluster.watchers.drain()
+    assert cluster.notes[2:] == ["telemetry of node1: 5 samples had no room"], "another actor counts anew"
+
+
+def test_samples_of_a_long_trial_are_fetched_before_their_actors_have_no_room(draining, monkeypatch):
+    cluster, clock = draining
+    monkeypatch.setattr(
+        watchers_module.threading, "Thread", lambda target, daemon: SimpleNamespace(start=lambda: target())
+    )
+    cluster.watchers.relieve()
+    assert cluster.last("node0").heard == [], "it is too early"
+    clock.now += COLLECT_S
+    cluster.watchers.relieve()
+    cluster.watchers.relieve()
+    assert cluster.last("node0").heard == [("drain",)]
+    assert cluster.watchers.drain()["t_ns"].to_pylist() == [1, 1, 2, 2]
+    assert cluster.watchers.drain()["t_ns"].to_pylist() == [3, 3]
+    clock.now += COLLECT_S
+    with cluster.watchers._draining:
+        cluster.watchers.relieve()
+    cluster.last("node0").dead = True
+    monkeypatch.setattr(watchers_module, "alive_nodes", lambda: [{"NodeID": "r0"}])
+    cluster.watchers.relieve()
+    assert cluster.watchers.drain().num_rows == 4, "whoever drains finds both actors again"
