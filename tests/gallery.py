@@ -28,12 +28,12 @@ from report.made_dossiers import GOLDEN, golden_run
 
 from rtxscale.analysis.conclude import conclude
 from rtxscale.analysis.conclusions import Conclusions
-from rtxscale.report.charts import figures
-from rtxscale.report.export import write_charts
-from rtxscale.report.figure import Figure
+from rtxscale.report.charts.export import write_charts
+from rtxscale.report.charts.figure import Figure
+from rtxscale.report.charts.figures import figures
+from rtxscale.report.charts.topology import topology_figures
 from rtxscale.report.key_numbers import key_numbers
 from rtxscale.report.page import write_report
-from rtxscale.report.topology_chart import topology_figures
 from rtxscale.report.trial_counts import trial_counts
 from rtxscale.results.read import Run, polars_schema
 

@@ -95,8 +95,8 @@ def judged(found: Comparison, bar: float) -> tuple[str, bool]:
 
 def _print(found: Comparison) -> None:
     from rtxscale.analysis.sanity import sanity_remarks
-    from rtxscale.report.comparison_tables import ALL, comparison_table, differences_table, uncompared_table
-    from rtxscale.report.meaning_tables import signals_table
+    from rtxscale.report.tables.comparison import ALL, comparison_table, differences_table, uncompared_table
+    from rtxscale.report.tables.meaning import signals_table
     from rtxscale.report.terminal import show_table
     from rtxscale.spec.printable import printable
 

@@ -35,8 +35,8 @@ def report(
 ) -> None:
     """Write one HTML file that opens offline; print its path."""
     from rtxscale.analysis.conclude import conclude
-    from rtxscale.report.charts import figures
-    from rtxscale.report.export import write_charts
+    from rtxscale.report.charts.export import write_charts
+    from rtxscale.report.charts.figures import figures
     from rtxscale.report.page import write_report
     from rtxscale.report.targets import check_directory, check_file
     from rtxscale.results.redaction.redacted import redacted

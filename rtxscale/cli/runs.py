@@ -59,7 +59,7 @@ def describe(run_dir: Path) -> dict[str, Any]:
 
 
 def _print(found: list[dict[str, Any]], root: Path) -> None:
-    from rtxscale.report.tables import Table
+    from rtxscale.report.tables.conclusions import Table
     from rtxscale.report.terminal import show_table
     from rtxscale.spec.printable import one_line
 

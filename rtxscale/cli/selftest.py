@@ -248,7 +248,7 @@ def as_data(checks: Sequence[Check], course: Course, form: Form, inventory: Inve
 def show_checks(checks: Sequence[Check], stream: TextIO) -> None:
     """The verdict table."""
     from rtxscale.analysis.selftest.verdicts import INCONCLUSIVE
-    from rtxscale.report.tables import Table
+    from rtxscale.report.tables.conclusions import Table
     from rtxscale.report.terminal import show_table
 
     rows: list[tuple[str, str, str]] = []

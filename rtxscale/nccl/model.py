@@ -2,7 +2,7 @@
 
 At `NCCL_DEBUG=INFO` with the subsystem TUNING, rank 0 prints a table of `latency in us / bandwidth in GB/s` for every
 collective, algorithm and protocol; zeros are choices that it does not have. What NCCL expects is not what it measures.
-Called by `report.bandwidth_charts`.
+Called by `report.charts.bandwidth`.
 
 Source: NVIDIA/nccl, src/graph/tuning.cc (`ncclTopoTuneModel`, `ncclTopoGetAlgoTime`), 2.18 to 2.29.
 """

@@ -2,7 +2,7 @@
 
 Cells that differ only in what a raw collective cannot notice (precision of the model; bucket size, unless buckets are
 what is sent) are one series here.
-Called by `bandwidth_charts` and `tables`.
+Called by `charts.bandwidth` and `tables.conclusions`.
 """
 
 from __future__ import annotations

@@ -14,8 +14,8 @@ import polars as pl
 from rtxscale.analysis.conclude import conclude
 from rtxscale.analysis.conclusions import Conclusions
 from rtxscale.errors import BadInput
-from rtxscale.report.charts import figures
-from rtxscale.report.figure import Figure
+from rtxscale.report.charts.figure import Figure
+from rtxscale.report.charts.figures import figures
 from rtxscale.results.location import find_run, results_root
 from rtxscale.results.read import Run, open_verified
 from rtxscale.results.schema import TABLES

@@ -19,11 +19,11 @@ from markupsafe import Markup, escape
 
 import rtxscale
 from rtxscale.analysis.conclusions import Conclusions
+from rtxscale.report.charts.theme import DARK, LIGHT, PAGE, config, css_variables
 from rtxscale.report.fonts import font_faces
 from rtxscale.report.scripts import vega_bundle
 from rtxscale.report.sections import content
 from rtxscale.report.targets import check_file
-from rtxscale.report.theme import DARK, LIGHT, PAGE, config, css_variables
 from rtxscale.results.read import Run
 from rtxscale.spec.declare import Declaration
 from rtxscale.spec.printable import OBEYED, printable

@@ -1,6 +1,6 @@
 """Weak and strong curves made ready to draw: which series are told apart, which are context, and where each begins.
 
-Called by `scaling_charts` and `tables`.
+Called by `charts.scaling` and `tables.conclusions`.
 """
 
 from __future__ import annotations

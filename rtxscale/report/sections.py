@@ -12,24 +12,15 @@ from typing import Any
 import polars as pl
 
 from rtxscale.analysis.conclusions import Conclusions
-from rtxscale.report.budget_tables import budget_table
-from rtxscale.report.card_errors import card_errors_table
-from rtxscale.report.charts import figures
-from rtxscale.report.evidence import (
-    attestation_table,
-    attestation_words,
-    environment_table,
-    environment_words,
-    method,
-    profile_words,
-)
-from rtxscale.report.figure import Figure, shape_of
-from rtxscale.report.findings import findings_table, findings_words, tool_texts
+from rtxscale.report.charts.figure import Figure, shape_of
+from rtxscale.report.charts.figures import figures
+from rtxscale.report.charts.theme import PAGE, SHAPES
+from rtxscale.report.dossier.unknowns import not_measured, unknown_table
 from rtxscale.report.key_numbers import key_numbers
-from rtxscale.report.meaning_tables import cost_table, meaning_tables, sanity_words
-from rtxscale.report.memory_tables import memory_table
 from rtxscale.report.numbers import short, worker_word
-from rtxscale.report.tables import (
+from rtxscale.report.tables.budget import budget_table
+from rtxscale.report.tables.card_errors import card_errors_table
+from rtxscale.report.tables.conclusions import (
     Table,
     bandwidth_tables,
     best_table,
@@ -41,10 +32,19 @@ from rtxscale.report.tables import (
     scaling_tables,
     scaling_words,
 )
-from rtxscale.report.theme import PAGE, SHAPES
+from rtxscale.report.tables.evidence import (
+    attestation_table,
+    attestation_words,
+    environment_table,
+    environment_words,
+    method,
+    profile_words,
+)
+from rtxscale.report.tables.findings import findings_table, findings_words, tool_texts
+from rtxscale.report.tables.meaning import cost_table, meaning_tables, sanity_words
+from rtxscale.report.tables.memory import memory_table
 from rtxscale.report.trial_counts import trial_counts
 from rtxscale.report.trial_evidence import TrialEvidence, trial_evidence
-from rtxscale.report.unknowns import not_measured, unknown_table
 from rtxscale.results.outcomes import SIMULATED
 from rtxscale.results.read import Run
 from rtxscale.spec.declare import Declaration

@@ -19,10 +19,9 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from rtxscale.analysis.conclusions import Conclusions
-from rtxscale.report.budget_tables import budget_table
-from rtxscale.report.meaning_tables import meaning_tables
 from rtxscale.report.numbers import short, worker_word
-from rtxscale.report.tables import (
+from rtxscale.report.tables.budget import budget_table
+from rtxscale.report.tables.conclusions import (
     Table,
     bandwidth_tables,
     best_table,
@@ -32,6 +31,7 @@ from rtxscale.report.tables import (
     outcomes_table,
     scaling_tables,
 )
+from rtxscale.report.tables.meaning import meaning_tables
 from rtxscale.report.trial_counts import TrialCounts, counts_words
 
 WIDTH = 80

@@ -1,7 +1,7 @@
 """The trials behind each point of a chart: a table of them, and their ids for the charts' hints.
 
 A point of a cell leads to the rows of its trials, a point of one trial to that row. In large runs the table holds the
-trials of the cells that a reader is most likely to ask about, and says so. Called by `sections` and `charts`.
+trials of the cells that a reader is most likely to ask about, and says so. Called by `sections` and `charts.figures`.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import polars as pl
 
 from rtxscale.analysis.conclusions import Conclusions
 from rtxscale.analysis.counted import of_stage
-from rtxscale.report.figure import Figure
+from rtxscale.report.charts.figure import Figure
 from rtxscale.report.numbers import NOTHING, number
-from rtxscale.report.tables import unit_of
+from rtxscale.report.tables.conclusions import unit_of
 from rtxscale.results.outcomes import Outcome
 from rtxscale.results.read import Run
 

@@ -1,7 +1,7 @@
 """What a measure claims: what it lacks to be published, what in it can never hold, its steady-state criterion in words.
 
-Pure; looks at nothing but a `Measure`. Called by `spec.checks`, `plan.rules`, `plan.notes` and `report.evidence`, so
-that a file, a plan and a report say the same.
+Pure; looks at nothing but a `Measure`. Called by `spec.checks`, `plan.rules`, `plan.notes` and
+`report.tables.evidence`, so that a file, a plan and a report say the same.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ import pytest
 
 from rtxscale.analysis.conclude import conclude
 from rtxscale.analysis.tables import CONFIRMED
-from rtxscale.report.charts import figures
+from rtxscale.report.charts.figures import figures
 from rtxscale.report.page import write_report
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))

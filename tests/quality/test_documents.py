@@ -41,6 +41,41 @@ def test_the_note_names_every_file_of_the_package_and_no_other():
     assert tree_of_note() == real
 
 
+FILES = ("json", "yaml", "py", "md", "css", "html", "npy", "jsonl")
+"""Ends of names that are files, not modules."""
+
+
+def modules_named():
+    """Where a text of the package calls a module by its dotted name in backticks: the text's file and the name."""
+    folders = [path.parent for path in (ROOT / "rtxscale").rglob("__init__.py")]
+    starts = {folder.name: folder for folder in sorted(folders, key=lambda folder: -len(folder.parts))}
+    for path in (ROOT / "rtxscale").rglob("*.py"):
+        for name in re.findall(r"`((?:[a-z_0-9]+\.)+[a-z_0-9]+)`", path.read_text()):
+            start, *rest = name.split(".")
+            inside = path.parent / start if (path.parent / start).is_dir() else starts.get(start)
+            if inside is not None and rest[-1] not in FILES:
+                yield path, name, inside, rest
+
+
+def is_there(folder, rest):
+    """Whether this is a module or a folder below the folder, or a name that a module defines."""
+    place = folder.joinpath(*rest)
+    if place.is_dir() or place.with_suffix(".py").is_file():
+        return True
+    module = place.parent.with_suffix(".py") if place.parent != folder else folder / "__init__.py"
+    return module.is_file() and re.search(rf"\b{rest[-1]}\b", module.read_text()) is not None
+
+
+def test_modules_that_texts_speak_of_exist():
+    from rtxscale.spec.cell import Nccl
+
+    found = list(modules_named())
+    assert len(found) > 300
+    settings = {f"nccl.{name}" for name in Nccl.model_fields}
+    stale = {f"{path.name}: {name}" for path, name, folder, rest in found if not is_there(folder, rest)}
+    assert {one for one in stale if one.split(": ")[1] not in settings} == set()
+
+
 def commands_of_readme():
     lines = [line for block in fenced(README, "bash") for line in block.replace("\\\n", " ").splitlines()]
     for line in lines:

@@ -14,8 +14,8 @@ import polars as pl
 from rtxscale.analysis.counted import of_stage, settled_trials
 from rtxscale.plan.order import SENTINEL
 from rtxscale.report.dossier.facts import Answer, Facts, distinct, measured, without_sentinels
-from rtxscale.report.evidence import profile_words, steady_words
 from rtxscale.report.numbers import how_many, number, percent
+from rtxscale.report.tables.evidence import profile_words, steady_words
 from rtxscale.spec.declare import UNKNOWN
 
 Derived = Callable[[Facts], Answer | None]

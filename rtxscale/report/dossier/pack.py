@@ -22,12 +22,12 @@ import polars as pl
 
 from rtxscale.analysis.conclude import conclude
 from rtxscale.errors import BadInput, SpecError
-from rtxscale.report.charts import figures
+from rtxscale.report.charts.export import write_charts
+from rtxscale.report.charts.figures import figures
 from rtxscale.report.dossier.facts import facts_of
 from rtxscale.report.dossier.logs import file_logs, safe_name, table_logs
 from rtxscale.report.dossier.markdown import markdown
 from rtxscale.report.dossier.record import dossier_of
-from rtxscale.report.export import write_charts
 from rtxscale.report.targets import check_directory, check_file
 from rtxscale.results.read import Run
 from rtxscale.results.redaction.redacted import RedactedRun, redacted

@@ -15,8 +15,8 @@ from rtxscale.analysis.settings import beside_size, is_communication
 from rtxscale.report.chosen import AXIS
 from rtxscale.report.dossier.facts import DECLARED, Answer, Facts, amount, distinct, measured, not_applicable
 from rtxscale.report.dossier.method import Derived
-from rtxscale.report.meaning_tables import sanity_words
 from rtxscale.report.numbers import gain, how_many, interval, number, throughput_unit, worker_word
+from rtxscale.report.tables.meaning import sanity_words
 from rtxscale.spec.declare import NOT_APPLICABLE
 from rtxscale.stats.rounding import size
 

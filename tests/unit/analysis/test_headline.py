@@ -8,7 +8,7 @@ from made_trials import assert_sound, collectives_frame, made_cell, made_row, tr
 from rtxscale.analysis.conclude import conclude_tables
 from rtxscale.analysis.leading import leading_points
 from rtxscale.report.scaling_curves import curve_of
-from rtxscale.report.tables import outcomes_table, scaling_tables
+from rtxscale.report.tables.conclusions import outcomes_table, scaling_tables
 
 AXES = {"gpus": [1, 2], "nccl.algorithm": ["auto", "ring"]}
 

@@ -12,7 +12,7 @@ import pytest
 
 import rtxscale
 from rtxscale.errors import BadInput
-from rtxscale.report.charts import figures
+from rtxscale.report.charts.figures import figures
 from rtxscale.results.schema import TABLES
 
 README = (Path(__file__).resolve().parents[3] / "README.md").read_text()

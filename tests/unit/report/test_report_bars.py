@@ -9,12 +9,12 @@ import pytest
 import vl_convert
 
 from rtxscale.analysis.tables import BUDGET, COST
-from rtxscale.report.budget_chart import budget_figures
-from rtxscale.report.charts import figures
-from rtxscale.report.confirmed_chart import confirmed_figure
-from rtxscale.report.energy_chart import energy_figure
-from rtxscale.report.export import picture_spec
-from rtxscale.report.scaling_charts import Expectation, scaling_figures
+from rtxscale.report.charts.budget import budget_figures
+from rtxscale.report.charts.confirmed import confirmed_figure
+from rtxscale.report.charts.energy import energy_figure
+from rtxscale.report.charts.export import picture_spec
+from rtxscale.report.charts.figures import figures
+from rtxscale.report.charts.scaling import Expectation, scaling_figures
 from rtxscale.report.scripts import vega_lite_version
 
 from .test_report_confirmed import ROWS as CONFIRMED_ROWS

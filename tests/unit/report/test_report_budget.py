@@ -11,14 +11,14 @@ import pytest
 import vl_convert
 
 from rtxscale.analysis.tables import BUDGET
-from rtxscale.report.budget_chart import budget_figures
-from rtxscale.report.budget_tables import budget_table
-from rtxscale.report.charts import figures
-from rtxscale.report.export import picture_spec
+from rtxscale.report.charts.budget import budget_figures
+from rtxscale.report.charts.export import picture_spec
+from rtxscale.report.charts.figures import figures
+from rtxscale.report.charts.theme import DARK
 from rtxscale.report.page import page
 from rtxscale.report.scripts import vega_lite_version
+from rtxscale.report.tables.budget import budget_table
 from rtxscale.report.terminal import show_conclusions
-from rtxscale.report.theme import DARK
 
 PARTS = {
     "ideal step": (0.0557, 0.0555, 0.0559, ""),

@@ -13,16 +13,16 @@ import vl_convert
 
 from rtxscale.analysis.tables import EFFECTS, EFFICIENCY
 from rtxscale.errors import BadInput
-from rtxscale.report.bandwidth_charts import bandwidth_figures
-from rtxscale.report.bandwidth_references import References
 from rtxscale.report.bandwidth_series import told_apart
-from rtxscale.report.charts import expectation, figures
-from rtxscale.report.export import picture_spec, write_charts
-from rtxscale.report.knob_charts import effects_figure, heat_figures, knob_axes, relative_to_default
-from rtxscale.report.scaling_charts import Expectation, scaling_figures
+from rtxscale.report.charts.bandwidth import bandwidth_figures
+from rtxscale.report.charts.bandwidth_references import References
+from rtxscale.report.charts.export import picture_spec, write_charts
+from rtxscale.report.charts.figures import expectation, figures
+from rtxscale.report.charts.knobs import effects_figure, heat_figures, knob_axes, relative_to_default
+from rtxscale.report.charts.scaling import Expectation, scaling_figures
+from rtxscale.report.charts.theme import DARK, LIGHT, legend_columns
 from rtxscale.report.scaling_curves import curve_of
 from rtxscale.report.scripts import vega_lite_version
-from rtxscale.report.theme import DARK, LIGHT, legend_columns
 
 ALTAIR_LIMIT = 5000
 UNKNOWN_CARD = Expectation(silence="nothing is known")

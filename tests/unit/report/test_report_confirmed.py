@@ -10,13 +10,13 @@ import pytest
 import vl_convert
 
 from rtxscale.analysis.tables import CONFIRMED
-from rtxscale.report.charts import figures
-from rtxscale.report.confirmed_chart import confirmed_figure
-from rtxscale.report.evidence import method
-from rtxscale.report.export import picture_spec
+from rtxscale.report.charts.confirmed import confirmed_figure
+from rtxscale.report.charts.export import picture_spec
+from rtxscale.report.charts.figures import figures
 from rtxscale.report.page import page
 from rtxscale.report.scripts import vega_lite_version
-from rtxscale.report.tables import best_table, confirmed_table
+from rtxscale.report.tables.conclusions import best_table, confirmed_table
+from rtxscale.report.tables.evidence import method
 from rtxscale.report.terminal import show_conclusions
 from rtxscale.report.trial_counts import trial_counts
 

@@ -13,14 +13,14 @@ import vl_convert
 
 from rtxscale.analysis.tables import DRIFT, SENTINELS
 from rtxscale.report import page as page_module
-from rtxscale.report.charts import figures
-from rtxscale.report.drift_chart import drift_figure
-from rtxscale.report.export import picture_spec
+from rtxscale.report.charts.drift import drift_figure
+from rtxscale.report.charts.export import picture_spec
+from rtxscale.report.charts.figures import figures
+from rtxscale.report.charts.theme import DARK
 from rtxscale.report.page import page
 from rtxscale.report.scripts import vega_lite_version
-from rtxscale.report.tables import drift_table, outcomes_table
+from rtxscale.report.tables.conclusions import drift_table, outcomes_table
 from rtxscale.report.terminal import show_conclusions
-from rtxscale.report.theme import DARK
 
 from .conftest import HOSTILE
 

@@ -9,22 +9,22 @@ import polars as pl
 import pytest
 
 from rtxscale.analysis.conclude import conclude
-from rtxscale.report.bandwidth_charts import bandwidth_figures
-from rtxscale.report.bandwidth_references import References, link_limit, references_of
-from rtxscale.report.card_errors import card_errors_table
-from rtxscale.report.charts import figures
-from rtxscale.report.evidence import attestation_words, environment_words
-from rtxscale.report.findings import findings_table, findings_words, tool_texts
+from rtxscale.report.charts.bandwidth import bandwidth_figures
+from rtxscale.report.charts.bandwidth_references import References, link_limit, references_of
+from rtxscale.report.charts.figures import figures
+from rtxscale.report.charts.steady import POINTS, steady_figure
+from rtxscale.report.charts.telemetry import telemetry_figures
+from rtxscale.report.charts.throttle_bands import throttled_spans, throttled_words
+from rtxscale.report.charts.topology import topology_figures
+from rtxscale.report.dossier.unknowns import unknown_table
 from rtxscale.report.key_numbers import key_numbers
-from rtxscale.report.memory_tables import memory_table
 from rtxscale.report.page import with_code
-from rtxscale.report.steady_chart import POINTS, steady_figure
-from rtxscale.report.telemetry_charts import telemetry_figures
-from rtxscale.report.throttle_bands import throttled_spans, throttled_words
-from rtxscale.report.topology_chart import topology_figures
+from rtxscale.report.tables.card_errors import card_errors_table
+from rtxscale.report.tables.evidence import attestation_words, environment_words
+from rtxscale.report.tables.findings import findings_table, findings_words, tool_texts
+from rtxscale.report.tables.memory import memory_table
 from rtxscale.report.trial_counts import trial_counts
 from rtxscale.report.trial_evidence import ROWS, trial_evidence
-from rtxscale.report.unknowns import unknown_table
 from rtxscale.results.read import Run, polars_schema
 from rtxscale.results.schema import table
 from rtxscale.results.write import RunWriter

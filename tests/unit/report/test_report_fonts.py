@@ -7,8 +7,8 @@ import re
 
 import vl_convert
 
-from rtxscale.report.charts import figures
-from rtxscale.report.export import write_charts
+from rtxscale.report.charts.export import write_charts
+from rtxscale.report.charts.figures import figures
 from rtxscale.report.fonts import font_faces, register_fonts, with_fonts
 
 SVG = '<svg xmlns="http://www.w3.org/2000/svg" width="200" height="40"><text y="30" font-family="{}">Rg 12</text></svg>'

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import polars as pl
 
-from rtxscale.report.meaning_tables import sanity_words
+from rtxscale.report.dossier.unknowns import not_measured, unknown_table
 from rtxscale.report.page import with_code
-from rtxscale.report.tables import Table, scaling_words
-from rtxscale.report.unknowns import not_measured, unknown_table
+from rtxscale.report.tables.conclusions import Table, scaling_words
+from rtxscale.report.tables.meaning import sanity_words
 from rtxscale.spec.declare import Declaration
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-from rtxscale.report.evidence import profile_words, steady_words
+from rtxscale.report.tables.evidence import profile_words, steady_words
 from rtxscale.spec.cell import Cell, Measure
 
 GATED = "halves differ by +0.10%, drift -0.20%; temperature +0.10 degC/min (at most 0.5), SM clock +0.00%/min"

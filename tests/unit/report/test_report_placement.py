@@ -6,7 +6,7 @@ from dataclasses import replace
 import polars as pl
 
 from rtxscale.analysis.tables import NODES, PLACEMENTS
-from rtxscale.report.placement_tables import node_table, placement_table, placement_tables
+from rtxscale.report.tables.placement import node_table, placement_table, placement_tables
 from rtxscale.report.terminal import show_conclusions
 
 PLACEMENT = {

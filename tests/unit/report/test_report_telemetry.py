@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-from rtxscale.report.telemetry_charts import POINTS, clock_of, telemetry_figures
+from rtxscale.report.charts.telemetry import POINTS, clock_of, telemetry_figures
 from rtxscale.results.read import polars_schema
 
 SECOND = 1_000_000_000

@@ -10,9 +10,9 @@ import polars as pl
 import pytest
 
 from rtxscale.analysis.tables import MFU
-from rtxscale.report.meaning_tables import mfu_table
 from rtxscale.report.numbers import NOTHING, gain, interval, number, short
-from rtxscale.report.tables import Table, bandwidth_tables, cells_table, effects_table
+from rtxscale.report.tables.conclusions import Table, bandwidth_tables, cells_table, effects_table
+from rtxscale.report.tables.meaning import mfu_table
 from rtxscale.report.terminal import show_conclusions, show_table
 
 

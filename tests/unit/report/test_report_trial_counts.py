@@ -19,7 +19,7 @@ from rtxscale.report.key_numbers import key_numbers
 from rtxscale.report.notebook import OpenedRun
 from rtxscale.report.page import page
 from rtxscale.report.planned_machine import planned_machine
-from rtxscale.report.tables import effects_table
+from rtxscale.report.tables.conclusions import effects_table
 from rtxscale.report.terminal import show_conclusions
 from rtxscale.report.trial_counts import TrialCounts, counts_words, trial_counts
 from rtxscale.results.read import Run

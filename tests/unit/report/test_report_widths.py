@@ -7,9 +7,9 @@ import re
 
 import pytest
 
-from rtxscale.report.meaning_tables import cost_table
 from rtxscale.report.numbers import short
-from rtxscale.report.tables import Table
+from rtxscale.report.tables.conclusions import Table
+from rtxscale.report.tables.meaning import cost_table
 from rtxscale.report.terminal import show_conclusions, show_table
 from rtxscale.spec.declare import Price
 

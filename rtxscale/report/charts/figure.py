@@ -13,8 +13,8 @@ from typing import Any
 
 import altair as alt
 
+from rtxscale.report.charts.theme import LIGHT, SHAPES, config
 from rtxscale.report.numbers import finite, plain, short
-from rtxscale.report.theme import LIGHT, SHAPES, config
 
 LABEL_LIMIT = 90
 LINE = 20

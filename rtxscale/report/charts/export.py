@@ -12,11 +12,11 @@ from typing import Any
 
 import vl_convert
 
-from rtxscale.report.figure import Figure
+from rtxscale.report.charts.figure import Figure
+from rtxscale.report.charts.theme import LIGHT, Palette, config, legend_columns
 from rtxscale.report.fonts import register_fonts, with_fonts
 from rtxscale.report.scripts import vega_lite_version
 from rtxscale.report.targets import check_directory, check_file
-from rtxscale.report.theme import LIGHT, Palette, config, legend_columns
 
 WIDTH = 720
 SCALE = 2.0

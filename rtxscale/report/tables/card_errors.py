@@ -8,7 +8,7 @@ from __future__ import annotations
 import polars as pl
 
 from rtxscale.report.numbers import NOTHING
-from rtxscale.report.tables import Table
+from rtxscale.report.tables.conclusions import Table
 from rtxscale.results.read import Run
 
 COUNTERS = ("pcie_replays", "ecc_corrected", "ecc_uncorrected", "remapped_rows")

@@ -13,7 +13,7 @@ import polars as pl
 
 from rtxscale.analysis.counted import of_stage
 from rtxscale.report.numbers import NOTHING, duration, number
-from rtxscale.report.tables import Table
+from rtxscale.report.tables.conclusions import Table
 from rtxscale.report.trial_counts import TrialCounts, counts_words
 from rtxscale.results.outcomes import Outcome
 from rtxscale.results.read import Run

@@ -1,14 +1,14 @@
 """Where GPUs sit and what that costs, as small tables of text, shared by the terminal and the page.
 
 Penalties of placements against the closest one, and the efficiency of several machines split into what is lost in a
-node and what between nodes. Called by `meaning_tables`.
+node and what between nodes. Called by `tables.meaning`.
 """
 
 from __future__ import annotations
 
 from rtxscale.analysis.conclusions import Conclusions
 from rtxscale.report.numbers import NOTHING, interval, percent
-from rtxscale.report.tables import Table
+from rtxscale.report.tables.conclusions import Table
 
 FEW = 12
 ROWS = 200

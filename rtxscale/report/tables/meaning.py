@@ -1,7 +1,7 @@
 """What the numbers mean, as small tables of text: sanity, interactions, clocks, cards, energy, cost, scaling laws.
 
-Like `tables`, shared by the terminal and the page; `brief` leaves the rows of the default settings for 80 columns.
-Every builder returns None where there is nothing to show.
+Like `tables.conclusions`, shared by the terminal and the page; `brief` leaves the rows of the default settings for 80
+columns. Every builder returns None where there is nothing to show.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import polars as pl
 from rtxscale.analysis.conclusions import Conclusions
 from rtxscale.analysis.sanity import CONTEXT
 from rtxscale.report.numbers import NOTHING, gain, how_many, interval, number, throughput_unit
-from rtxscale.report.placement_tables import placement_tables
-from rtxscale.report.tables import ONLY, Table
+from rtxscale.report.tables.conclusions import ONLY, Table
+from rtxscale.report.tables.placement import placement_tables
 
 MICROSECONDS = 1e6
 SIGNIFICANT = 0.05

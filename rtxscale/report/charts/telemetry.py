@@ -2,7 +2,7 @@
 
 Samples are averaged into bins before they are drawn, and long pauses between invocations are cut out of the time axis;
 the caption says so. Where a bin would mix windows with the gaps between them, it holds only samples inside windows.
-What a machine does not report has no chart. Called by `charts`.
+What a machine does not report has no chart. Called by `charts.figures`.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Any
 import altair as alt
 import polars as pl
 
-from rtxscale.report.figure import Figure, chart_of, series_color, tooltips
+from rtxscale.report.charts.figure import Figure, chart_of, series_color, tooltips
+from rtxscale.report.charts.throttle_bands import throttled_spans, throttled_words
 from rtxscale.report.numbers import number
-from rtxscale.report.throttle_bands import throttled_spans, throttled_words
 from rtxscale.telemetry.window import WALL
 
 TICK_NS = 500_000_000

@@ -1,7 +1,7 @@
 """Gains over the default as selected and as confirmed, one line per confirmed cell.
 
 Only the confirmed gain has an interval: the selected one is the best of many and too high on average. Called by
-`charts`.
+`charts.figures`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 import altair as alt
 import polars as pl
 
-from rtxscale.report.figure import WRAPPED, Figure, any_known, chart_of, series_color, series_shape, tooltips
+from rtxscale.report.charts.figure import WRAPPED, Figure, any_known, chart_of, series_color, series_shape, tooltips
 from rtxscale.report.numbers import gain, telling
 
 SERIES = ("selected", "confirmed")

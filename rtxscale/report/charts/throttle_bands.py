@@ -1,6 +1,6 @@
 """Spans of a run in which heat or a power brake held a clock back, to be drawn behind what was measured.
 
-Only real slowdowns: the power cap at the stock limit is a loaded card's normal state. Called by `telemetry_charts`.
+Only real slowdowns: the power cap at the stock limit is a loaded card's normal state. Called by `charts.telemetry`.
 """
 
 from __future__ import annotations

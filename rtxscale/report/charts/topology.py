@@ -1,7 +1,7 @@
 """The GPUs of a machine and the links between them, drawn from what `nvidia-smi topo -m` printed before the sweep.
 
 GPUs of one NUMA node stand side by side; the nearer the link, the thicker the line. Network devices are named in the
-caption only: their lines would hide those between GPUs. Called by `charts`.
+caption only: their lines would hide those between GPUs. Called by `charts.figures`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 import altair as alt
 import polars as pl
 
-from rtxscale.report.figure import Figure, chart_of, series_color, tooltips
+from rtxscale.report.charts.figure import Figure, chart_of, series_color, tooltips
 from rtxscale.topology.drawing import Drawing, DrawnDevice, DrawnLink, draw
 from rtxscale.topology.smi import TOPOLOGY_COMMAND, parse_topology
 

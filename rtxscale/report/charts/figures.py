@@ -11,19 +11,19 @@ import polars as pl
 
 from rtxscale.analysis.conclusions import Conclusions
 from rtxscale.devices.gpus import find_gpu
-from rtxscale.report.bandwidth_charts import bandwidth_figures
-from rtxscale.report.bandwidth_references import references_of
-from rtxscale.report.budget_chart import budget_figures
-from rtxscale.report.confirmed_chart import confirmed_figure
-from rtxscale.report.drift_chart import drift_figure
-from rtxscale.report.energy_chart import energy_figure
-from rtxscale.report.figure import Figure
-from rtxscale.report.knob_charts import effects_figure, heat_figures
+from rtxscale.report.charts.bandwidth import bandwidth_figures
+from rtxscale.report.charts.bandwidth_references import references_of
+from rtxscale.report.charts.budget import budget_figures
+from rtxscale.report.charts.confirmed import confirmed_figure
+from rtxscale.report.charts.drift import drift_figure
+from rtxscale.report.charts.energy import energy_figure
+from rtxscale.report.charts.figure import Figure
+from rtxscale.report.charts.knobs import effects_figure, heat_figures
+from rtxscale.report.charts.scaling import Expectation, scaling_figures
+from rtxscale.report.charts.steady import steady_figure
+from rtxscale.report.charts.telemetry import telemetry_figures
+from rtxscale.report.charts.topology import topology_figures
 from rtxscale.report.numbers import short, worker_word
-from rtxscale.report.scaling_charts import Expectation, scaling_figures
-from rtxscale.report.steady_chart import steady_figure
-from rtxscale.report.telemetry_charts import telemetry_figures
-from rtxscale.report.topology_chart import topology_figures
 from rtxscale.report.trial_evidence import with_trials
 from rtxscale.results.read import Run
 

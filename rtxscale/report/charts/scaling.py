@@ -1,7 +1,7 @@
 """Throughput and efficiency against GPU count, one pair of charts for each of the weak and the strong curve.
 
 The default, the best and the worst series are told apart; all others are thin grey lines. Nothing is fitted or
-smoothed: points are the analysis' numbers with their intervals. Called by `charts`.
+smoothed: points are the analysis' numbers with their intervals. Called by `charts.figures`.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Any
 import altair as alt
 import polars as pl
 
+from rtxscale.report.charts.figure import Figure, any_known, chart_of, series_color, series_shape, tooltips
 from rtxscale.report.chosen import GREY
-from rtxscale.report.figure import Figure, any_known, chart_of, series_color, series_shape, tooltips
 from rtxscale.report.numbers import TOO_FEW, finite, throughput_unit
 from rtxscale.report.scaling_curves import Curve, curve_of
 

@@ -9,7 +9,7 @@ from rtxscale.analysis.conclusions import Conclusions
 from rtxscale.report.dossier.facts import facts_of
 from rtxscale.report.dossier.lines import LINES
 from rtxscale.report.dossier.record import answered, completeness
-from rtxscale.report.tables import Table
+from rtxscale.report.tables.conclusions import Table
 from rtxscale.results.read import Run
 from rtxscale.spec.declare import Declaration
 

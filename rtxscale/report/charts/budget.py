@@ -1,7 +1,7 @@
 """The loss budget of each GPU count's default cell as a waterfall: ideal step, what is lost, measured step.
 
 Each part begins where the one before it ends, so that the whole way from the ideal to the measured step can be seen.
-Called by `charts`.
+Called by `charts.figures`.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import altair as alt
 import polars as pl
 
 from rtxscale.analysis.budget import IDEAL, MEASURED, PARTS
-from rtxscale.report.budget_tables import MILLISECONDS, milliseconds
-from rtxscale.report.figure import Figure, any_known, chart_of, tooltips
+from rtxscale.report.charts.figure import Figure, any_known, chart_of, tooltips
 from rtxscale.report.numbers import number, percent
+from rtxscale.report.tables.budget import MILLISECONDS, milliseconds
 
 FIGURES = 6
 """Most waterfalls in a report: the largest counts of each curve are drawn."""

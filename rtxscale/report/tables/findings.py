@@ -11,7 +11,7 @@ from collections import Counter
 import polars as pl
 
 from rtxscale.report.numbers import NOTHING
-from rtxscale.report.tables import Table
+from rtxscale.report.tables.conclusions import Table
 from rtxscale.results.read import Run
 
 SUBJECT = "doctor"

@@ -1,7 +1,7 @@
 """How trials became steady: step times of the default cell from its first warm step to the end of the measured window.
 
 One line per visit, each relative to the median of its own window, so that a drift shows as a slope. The first step, in
-which kernels are built, is left out and named. Called by `charts`.
+which kernels are built, is left out and named. Called by `charts.figures`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import altair as alt
 import polars as pl
 
 from rtxscale.analysis.counted import counted_trials, of_stage, settled_trials
-from rtxscale.report.figure import Figure, chart_of, series_color, tooltips
+from rtxscale.report.charts.figure import Figure, chart_of, series_color, tooltips
 from rtxscale.report.numbers import how_many, number
 
 LINES = 4

@@ -1,7 +1,7 @@
 """Bus bandwidth of each collective against message size, both axes logarithmic, beside what was to be expected.
 
 Cells that differ only in what a raw collective cannot notice (bucket size, precision of the model) are one series here.
-Called by `charts`.
+Called by `charts.figures`.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import Any
 import altair as alt
 import polars as pl
 
-from rtxscale.report.bandwidth_references import References
 from rtxscale.report.bandwidth_series import bandwidth_series, told_apart
+from rtxscale.report.charts.bandwidth_references import References
+from rtxscale.report.charts.figure import Figure, any_known, chart_of, series_color, series_shape, tooltips
 from rtxscale.report.chosen import GREY, evenly
-from rtxscale.report.figure import Figure, any_known, chart_of, series_color, series_shape, tooltips
 from rtxscale.report.numbers import interval, number, telling
 from rtxscale.stats.rounding import size
 

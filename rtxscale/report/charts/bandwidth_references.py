@@ -1,7 +1,7 @@
 """What measured bus bandwidths are held against: NCCL's own model from its log, and the rate of the cards' PCIe link.
 
 Both are expectations, not measurements, and both are there only where the run holds what they are made from. Called by
-`charts`; drawn by `bandwidth_charts`.
+`charts.figures`; drawn by `charts.bandwidth`.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from rtxscale.analysis.conclusions import Conclusions
 from rtxscale.analysis.settings import is_communication
 from rtxscale.report.chosen import AXIS
 from rtxscale.report.numbers import NOTHING, number, percent
-from rtxscale.report.tables import Table
+from rtxscale.report.tables.conclusions import Table
 from rtxscale.results.outcomes import Outcome
 from rtxscale.results.read import Run
 

@@ -1,7 +1,7 @@
 """What the settings under test change: a heat map of two knobs per GPU count, and each knob's effect with interval.
 
 The heat map shows cells as found, relative to the default at the same GPU count and batch; it proves nothing by itself.
-The effect plot shows the analysis' paired ratios. Called by `charts`.
+The effect plot shows the analysis' paired ratios. Called by `charts.figures`.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ import altair as alt
 import polars as pl
 
 from rtxscale.analysis.settings import BATCH_AXES, SUBJECT_AXES, is_communication
+from rtxscale.report.charts.figure import LINE, WRAPPED, Figure, any_known, chart_of, tooltips
+from rtxscale.report.charts.theme import DIVERGING
 from rtxscale.report.chosen import AXIS, evenly
-from rtxscale.report.figure import LINE, WRAPPED, Figure, any_known, chart_of, tooltips
 from rtxscale.report.numbers import gain, how_many, interval, number, telling
-from rtxscale.report.theme import DIVERGING
 
 NOT_KNOBS = ("gpus", *BATCH_AXES, *SUBJECT_AXES)
 """Axes that say what is trained and how much of it: between their values throughput says nothing of a setting."""

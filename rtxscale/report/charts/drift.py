@@ -1,7 +1,7 @@
 """Sentinels of each session over time, against the session's mean: what the machine did while nothing else changed.
 
 Sessions with the largest spread are told apart, the others are grey; a session with fewer than two sentinels has no
-line. Called by `charts`.
+line. Called by `charts.figures`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import altair as alt
 import polars as pl
 
 from rtxscale.analysis.drift_remarks import drift_words
-from rtxscale.report.figure import Figure, chart_of, series_color, series_shape, tooltips
+from rtxscale.report.charts.figure import Figure, chart_of, series_color, series_shape, tooltips
 from rtxscale.report.numbers import gain, number, throughput_unit
 
 TOLD_APART = 8

@@ -9,7 +9,7 @@ import polars as pl
 
 from rtxscale.analysis.compare import NOT_COMPARABLE, Comparison
 from rtxscale.report.numbers import NOTHING, interval, number
-from rtxscale.report.tables import Table
+from rtxscale.report.tables.conclusions import Table
 
 ROWS = 60
 """Most rows of a table in a terminal; `--json` has all."""

@@ -1,6 +1,6 @@
 """Energy per unit of work against GPU count: of default cells, of the thriftiest settings, and at the wall if metered.
 
-Energy is that of the used GPUs alone unless a series says otherwise; other cells are grey points. Called by `charts`.
+Energy is that of the used GPUs alone unless a series says otherwise; other cells are grey points. Called by `charts.figures`.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import altair as alt
 import polars as pl
 
 from rtxscale.analysis.settings import beside_size
+from rtxscale.report.charts.figure import Figure, any_known, chart_of, series_color, series_shape, tooltips
 from rtxscale.report.chosen import GREY, evenly
-from rtxscale.report.figure import Figure, any_known, chart_of, series_color, series_shape, tooltips
 from rtxscale.report.numbers import TOO_FEW, interval, number, telling
 
 DEFAULTS, THRIFTIEST, WALL = "defaults", "least energy", "defaults, at the wall"

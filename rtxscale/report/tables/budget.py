@@ -12,7 +12,7 @@ import polars as pl
 
 from rtxscale.analysis.conclusions import Conclusions
 from rtxscale.report.numbers import interval, percent
-from rtxscale.report.tables import Table
+from rtxscale.report.tables.conclusions import Table
 
 MILLISECONDS = 1e3
 ROWS = 200

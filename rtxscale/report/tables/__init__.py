@@ -1,0 +1,1 @@
+"""Every table of a report and of the terminal, as rows of text."""
