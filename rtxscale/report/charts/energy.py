@@ -1,6 +1,7 @@
 """Energy per unit of work against GPU count: of default cells, of the thriftiest settings, and at the wall if metered.
 
-Energy is that of the used GPUs alone unless a series says otherwise; other cells are grey points. Called by `charts.figures`.
+Energy is that of the used GPUs alone unless a series says otherwise; other cells are grey points. Called by
+`charts.figures`.
 """
 
 from __future__ import annotations
