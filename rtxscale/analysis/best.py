@@ -22,6 +22,8 @@ from rtxscale.stats.compare import ratio_test
 
 GROUP = ["curve", "gpus", "constant", "rest"]
 ERROR_RATE = 0.05
+ONLY_CELL = "only cell"
+"""The verdict of a group in which nothing was compared: its settings of the communication are one."""
 
 
 def best_table(cells: pl.DataFrame, measured: Replicates) -> pl.DataFrame:
@@ -105,7 +107,7 @@ def _verdict() -> pl.Expr:
         pl.when(pl.col("reference_id").is_null())
         .then(pl.lit("the default cell has no result"))
         .when(pl.col("candidates") == 1)
-        .then(pl.lit("only cell"))
+        .then(pl.lit(ONLY_CELL))
         .when(pl.col("cell_id") == pl.col("reference_id"))
         .then(pl.when("leads").then(fastest).otherwise(pl.format("{} where both ran", fastest)))
         .when(pl.col("visits").is_null())

@@ -17,9 +17,10 @@ from rtxscale.analysis.cells import CellTable, Replicates
 from rtxscale.analysis.conclusions import NEEDS_VISITS
 from rtxscale.analysis.frames import empty, moments, series, shaped
 from rtxscale.analysis.pairs import paired_moments
-from rtxscale.analysis.settings import SIZE_AXES, SUBJECT_AXES
+from rtxscale.analysis.settings import SIZE_AXES
 from rtxscale.analysis.tables import EFFECTS
 from rtxscale.spec.cell import as_text
+from rtxscale.spec.sweep import SUBJECT_AXES
 from rtxscale.stats.compare import holm, ratio_test
 
 SIGNIFICANT = 0.05

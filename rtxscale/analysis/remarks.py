@@ -20,8 +20,9 @@ from rtxscale.analysis.effects import compared_cells
 from rtxscale.analysis.efficiency import ABOVE_ONE, SUPERLINEAR
 from rtxscale.analysis.flags import MEANINGS
 from rtxscale.analysis.headline import too_wide
-from rtxscale.analysis.settings import SIZE_AXES, SUBJECT_AXES
+from rtxscale.analysis.settings import SIZE_AXES
 from rtxscale.results.outcomes import Outcome
+from rtxscale.spec.sweep import SUBJECT_AXES
 from rtxscale.stats.rounding import fixed, places
 
 SHOWN = 4

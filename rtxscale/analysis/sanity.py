@@ -170,7 +170,9 @@ def _link(case: Case) -> Iterator[Row]:
 
 
 def _compile(case: Case) -> Iterator[Row]:
-    """What compile gains at the most GPUs against what it gains at one."""
+    """What compile gains at the most GPUs against what it gains at one; nothing is expected of CPU workers."""
+    if any(cell["device"] == "cpu" for cell in case.cells.values()):
+        return
     gains = case.effects.filter((pl.col("axis") == "workload.compile") & (pl.col("reference") == "off"))
     for group in gains.partition_by("value", maintain_order=True):
         ordered = group.sort("gpus")
@@ -184,7 +186,8 @@ def _compile(case: Case) -> Iterator[Row]:
         words = (
             f"compile {most['value']} gains {most['ratio']:.3f} at {most['gpus']} GPUs and {one['ratio']:.3f} at one"
         )
-        row = judged(most["ratio"], bounds, (floor, None), words, "the cards have NVLink" if nvlink else "")
+        unmet = "the cards have NVLink" if nvlink else "" if known else "too few visits for an interval"
+        row = judged(most["ratio"], bounds, (floor, None), words, unmet)
         yield row | {"gpus": most["gpus"]}
 
 

@@ -20,8 +20,6 @@ LAYOUT_AXES = ("nodes", "gpus_per_node", "placement")
 """Where the workers are; a cell of one GPU has none of them."""
 SIZE_AXES = ("gpus", *LAYOUT_AXES, *BATCH_AXES)
 """Axes that have no effect of their own: counts and batches make the curve, layouts are compared in `placement`."""
-SUBJECT_AXES = ("workload.kind", "workload.model", "workload.size", "workload.path", "workload.entry")
-"""Axes that say what is trained: from one of their values to the other, work per second says nothing of a setting."""
 COMMUNICATION_KIND = "collectives"
 """A kind of workload that needs no field, to ask for the defaults of the communication."""
 UNCOMPARED = ("collectives.", "nccl.unsafe", "measure.loss_budget", "target.")

@@ -99,11 +99,18 @@ def selection(conclusions: Conclusions) -> list[Pair]:
 
 def why_nothing(best: pl.DataFrame) -> str:
     """Why no cell is to be confirmed, from the table of best cells."""
+    from rtxscale.analysis.best import ONLY_CELL
+
     if best.is_empty():
         return "no cell has a throughput yet; run the sweep first"
     if best["default_cell_id"].null_count():
         return "no cell is measured faster than a default that has a result"
-    return "the default is the fastest measured everywhere"
+    if (best["verdict"] == ONLY_CELL).all():
+        return (
+            "no two cells with a result differ in the communication (nccl.*, ddp.*) alone, and only its gains are "
+            "confirmed; what other settings gain is in the table of effects"
+        )
+    return "the default is the fastest measured everywhere, where cells differ in the communication alone"
 
 
 def measure(

@@ -49,7 +49,8 @@ def fit(
             json.dumps({"gpu": label, "memory_gib": memory_gib, "cells": [asdict(one) for one in found]}, indent=2)
         )
         return
-    head = f"{loaded.sweep.name} on {label}, {memory_gib} GiB, workload {loaded.sweep.workload.label}"
+    head = f"{loaded.sweep.name} on {label}, {memory_gib} GiB, {loaded.sweep.subjects}"
+    head = textwrap.fill(head, WIDTH, subsequent_indent="  ", break_long_words=False)
     typer.echo(printable("\n".join([head, "", *fit_lines(found)])))
 
 

@@ -175,7 +175,7 @@ def plan_lines(plan: Plan, inventory: Inventory) -> Iterator[str]:
     sweep = plan.sweep
     yield from _wrapped(f"{sweep.name}: {sweep.question}", "  ")
     place = f"{inventory.describe()}, assumed" if inventory.assumed else inventory.describe()
-    yield f"study {sweep.study}, workload {sweep.workload.label}, profile {sweep.measure.profile}"
+    yield from _wrapped(f"study {sweep.study}, {sweep.subjects}, profile {sweep.measure.profile}", "  ")
     yield from _wrapped(
         f"device {plan.device} ({place}), {counted(plan.threads_per_worker, 'thread')} per worker", "  "
     )

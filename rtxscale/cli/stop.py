@@ -45,7 +45,7 @@ def stop(
             "with `rtxscale watch`, or use --now"
         )
     if wait:
-        print("it has ended; the same sweep command continues it")
+        print("it measures no more, and may still write its report; the same sweep command continues it")
 
 
 def _ended(run_dir: Path, wait_s: float) -> bool:

@@ -38,6 +38,7 @@ from rtxscale.run.trial_rows import (
     tag_telemetry,
     trial_row,
     trials_table,
+    with_directory,
     with_notes,
     with_placement,
 )
@@ -195,10 +196,12 @@ class Foreman:
             started_ns=span_ns[0],
             ended_ns=span_ns[1],
             placement=live.placement if live else None,
+            device=site.plan.device,
             wall_source=site.plan.sweep.wall_power.source if site.plan.sweep.wall_power else "",
         )
         row = trial_row(todo, served, verdict, end.reports, samples)
-        measured = rank_tables(end.reports)
+        cell = todo.planned.trial.cell
+        measured = with_directory(rank_tables(end.reports), todo.name, cell.workload, site.crew.directory)
         if live is not None:
             measured = with_placement(measured, todo.name, live.placement, end.reports)
         tables = with_notes(measured, todo.name, site.board.taken_notes())

@@ -21,7 +21,7 @@ from rtxscale.results.schema import TABLES, TRIALS, arrow_schema, table
 from rtxscale.run.agenda import Todo
 from rtxscale.run.failures import Verdict
 from rtxscale.spec.cell import Cell, as_text, content_id
-from rtxscale.spec.workload import SimulatedWorkload
+from rtxscale.spec.workload import SimulatedWorkload, Workload, names_files
 from rtxscale.telemetry.window import summarise, wall_summary
 
 RANK_TABLES = tuple(name for name in TABLES if name not in ("trials", "telemetry", "environment"))
@@ -50,6 +50,8 @@ class Served:
     started_ns: int
     ended_ns: int
     placement: Placement | None
+    device: str | None = None
+    """What the plan runs on, of a trial whose ranks have not lived to say it."""
     wall_source: str = ""
     """What kind of meter reads the power at the wall; empty without one."""
 
@@ -70,6 +72,7 @@ def trial_row(
         "session_start_s": served.session_start_s,
         "position": served.position,
         **placed_columns(served.placement),
+        "device": facts.get("device") or served.device,
         "started_ns": served.started_ns,
         "ended_ns": served.ended_ns,
         "wall_s": wall_s,
@@ -132,6 +135,24 @@ def with_placement(
     }
     rows = [table("attestation", [row]), *(tables[name] for name in ("attestation",) if name in tables)]
     return {**tables, "attestation": pa.concat_tables(rows)}
+
+
+def with_directory(
+    tables: Mapping[str, pa.Table], trial: tuple[str, int], workload: Workload, directory: str
+) -> dict[str, pa.Table]:
+    """The ranks' tables with where the sweep file lies, if its files are needed and no rank has lived to say it."""
+    if "attestation" in tables or not directory or not names_files(workload):
+        return dict(tables)
+    row = {
+        "trial_id": trial[0],
+        "attempt": trial[1],
+        "subject": "workload.directory",
+        "requested": getattr(workload, "directory", "."),
+        "observed": directory,
+        "verdict": str(Attested.NOT_ATTESTED),
+        "evidence": "the sweep file's directory, as the sweep command knows it",
+    }
+    return {**tables, "attestation": table("attestation", [row])}
 
 
 def _told(uuids: Sequence[str]) -> str:

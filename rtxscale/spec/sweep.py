@@ -36,6 +36,8 @@ NOT_MEASURED = {"question", "visits", "repeats", "max_hours", "sentinels", "noti
 
 COMMUNICATION_AXES = ("nccl.", "ddp.")
 """Axes under these prefixes are settings of the communication; they collapse at one GPU."""
+SUBJECT_AXES = ("workload.kind", "workload.model", "workload.size", "workload.path", "workload.entry")
+"""Axes that say what is trained: from one of their values to the other, work per second says nothing of a setting."""
 
 
 class Hardware(Section):
@@ -101,6 +103,13 @@ class Sweep(Section):
         """The fixed part of every cell, as plain data ready for axis values to be put in."""
         fields = self.model_dump(mode="python")
         return {name: fields[name] for name in Cell.model_fields}
+
+    @property
+    def subjects(self) -> str:
+        """What is trained, in words, such as `workload vision/resnet50` or `workloads language/1b, language/7b`."""
+        varied = [f"{self.workload.kind}/{value}" for axis in SUBJECT_AXES for value in self.axes.get(axis, ())]
+        names = varied or [self.workload.label]
+        return f"workload{'s' * (len(names) > 1)} {', '.join(names)}"
 
     @property
     def sweep_id(self) -> str:

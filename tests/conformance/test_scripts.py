@@ -162,10 +162,14 @@ def test_a_loss_that_is_not_finite_is_seen_by_the_rank():
         (lambda: loop("without"), "ScriptError: found sys.exit(0) in tiny_loop.py; expected training"),
         (lambda: entry("no_step"), "ScriptError: tiny_entry:no_step: found str returned; expected the training step"),
         (lambda: entry("vector_loss"), "found a tensor of 3 elements as a step's loss; expected a tensor of one"),
+        (
+            lambda: entry("loss_and_work"),
+            "expected a tensor of one element, a number or None; work is told once, by the",
+        ),
         (lambda: loop("threads"), "found measure() or its step in a thread of the script's own; expected the script's"),
         (lambda: loop("short"), "found the training loop over after 4 steps; expected one that goes on"),
     ],
-    ids=["entry", "loop", "exit", "exit of a script", "no step", "no loss", "thread", "short loop"],
+    ids=["entry", "loop", "exit", "exit of a script", "no step", "no loss", "pair of a step", "thread", "short loop"],
 )
 def test_what_is_wrong_in_the_code_is_told_with_its_place(start, words):
     with pytest.raises(Exception) as caught:  # noqa: PT011 - the words are compared below

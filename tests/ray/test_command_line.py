@@ -174,7 +174,7 @@ def test_another_terminal_sees_the_sweep_and_ends_it_after_its_trial(head, tmp_p
     shown = json.loads(rtxscale(head, "status", "--results", results, "--json"))
     assert [(one["run"], one["finished"]) for one in shown] == [(run_dir.name, 0)]
     asked = rtxscale(head, "stop", run_dir.name, "--results", results)
-    assert "it has ended" in asked
+    assert "it measures no more" in asked
     code, output = command.end(20)
     assert code == 3, output
     assert "stopped by `rtxscale stop`" in output

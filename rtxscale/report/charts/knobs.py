@@ -13,11 +13,12 @@ from typing import Any
 import altair as alt
 import polars as pl
 
-from rtxscale.analysis.settings import BATCH_AXES, SUBJECT_AXES, is_communication
+from rtxscale.analysis.settings import BATCH_AXES, is_communication
 from rtxscale.report.charts.figure import LINE, WRAPPED, Figure, any_known, chart_of, tooltips
 from rtxscale.report.charts.theme import DIVERGING
 from rtxscale.report.chosen import AXIS, evenly
 from rtxscale.report.numbers import gain, how_many, interval, number, telling
+from rtxscale.spec.sweep import SUBJECT_AXES
 
 NOT_KNOBS = ("gpus", *BATCH_AXES, *SUBJECT_AXES)
 """Axes that say what is trained and how much of it: between their values throughput says nothing of a setting."""

@@ -173,7 +173,8 @@ def checked_loss(loss: Any) -> torch.Tensor | float | None:
     if isinstance(loss, torch.Tensor) and loss.numel() == 1:
         return loss.detach()
     found = f"a tensor of {loss.numel()} elements" if isinstance(loss, torch.Tensor) else type(loss).__name__
-    raise ScriptError(f"found {found} as a step's loss; expected a tensor of one element, a number or None")
+    hint = "; work is told once, by the function that returns the step: return step, work" * isinstance(loss, tuple)
+    raise ScriptError(f"found {found} as a step's loss; expected a tensor of one element, a number or None{hint}")
 
 
 def checked_work(work: Any) -> float:

@@ -69,6 +69,10 @@ def vector_loss(job):
     return lambda: torch.zeros(3)
 
 
+def loss_and_work(job):
+    return lambda: (torch.zeros(()), 2)
+
+
 def second_group(job):
     dist.init_process_group("gloo")
 

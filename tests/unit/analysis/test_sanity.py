@@ -100,22 +100,25 @@ def test_no_link_carries_more_than_it_can():
 
 
 def test_compile_gains_more_on_several_gpus():
-    def rows(many):
+    def rows(many, visited=3, **columns):
         made = []
         for gpus, gain in ((1, 1.2), (2, many)):
             for compiled, factor in (("off", 1.0), ("default", gain)):
                 plain = made_cell(gpus, 64).model_dump(mode="json", exclude_defaults=True)
                 plain["workload"]["compile"] = compiled
                 cell = type(made_cell(1, 64)).model_validate(plain)
-                values = [100.0 * gpus * factor * level for level in (1.0, 1.001, 0.999)]
-                columns = {"compile": compiled, "device_names": ["NVIDIA GeForce RTX 5090"]}
-                made += visits(cell, *values, **columns)
+                values = [100.0 * gpus * factor * level for level in (1.0, 1.001, 0.999)[:visited]]
+                told = {"compile": compiled, "device_names": ["NVIDIA GeForce RTX 5090"], **columns}
+                made += visits(cell, *values, **told)
         return made
 
     (row,) = rule(concluded(rows(1.05)), "compile on several GPUs")
     assert row["status"] == "outside"
     (row,) = rule(concluded(rows(1.3)), "compile on several GPUs")
     assert row["status"] == "as expected"
+    (row,) = rule(concluded(rows(1.3, visited=1)), "compile on several GPUs")
+    assert (row["status"], "too few visits" in row["words"]) == ("context", True)
+    assert not rule(concluded(rows(1.3, device="cpu", device_names=["cpu"])), "compile on several GPUs")
 
 
 def test_every_rule_says_its_conditions_and_source():

@@ -88,6 +88,10 @@ def test_the_report_follows_unless_it_is_not_wanted(sweep, tmp_path, requests, m
             "the default is the fastest measured everywhere",
         ),
         (lambda _: None, "no cell has a throughput yet"),
+        (
+            lambda cell: 100.0 if cell.ddp.bucket_mib == "auto" else None,
+            "no two cells with a result differ in the communication (nccl.*, ddp.*) alone",
+        ),
     ],
 )
 def test_nothing_to_confirm_is_said_and_no_failure(sweep, tmp_path, requests, throughput, why):

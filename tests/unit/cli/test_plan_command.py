@@ -9,6 +9,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from rtxscale.cli import main
 from rtxscale.cli.plan import register
 from rtxscale.errors import BadInput
 
@@ -50,6 +51,20 @@ def test_the_text_says_what_runs_what_does_not_and_what_it_costs(path):
     ):
         assert words in result.output
     assert max(map(len, result.output.splitlines())) <= 80
+
+
+def test_every_model_of_the_sweep_is_named(tmp_path):
+    """And not the one that a workload has by itself, which none of the cells trains."""
+    declared = (
+        "name: two\nquestion: q?\nstudy: weak\nworkload: {kind: vision, batch_per_gpu: 8}\n"
+        "axes: {gpus: [1, 2], workload.model: [resnet18, swin_base_patch4_window7_224]}\nvisits: 1\n"
+    )
+    (tmp_path / "two.yaml").write_text(declared)
+    for command in (["plan", "--assume", "2x RTX 5090"], ["fit", "--gpu", "RTX 5090"]):
+        ran = CliRunner().invoke(main.app, [command[0], str(tmp_path / "two.yaml"), *command[1:]])
+        said = " ".join(ran.output.split())
+        assert "workloads vision/resnet18, vision/swin_base_patch4_window7_224" in said
+        assert "resnet50" not in said
 
 
 def test_what_the_sweeps_own_hours_will_cut_is_said(path):

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pyarrow as pa
 import pytest
 from planned import planned_session
@@ -18,8 +20,10 @@ from rtxscale.run.trial_rows import (
     tag_telemetry,
     trial_row,
     trials_table,
+    with_directory,
     with_notes,
 )
+from rtxscale.spec.script import ScriptWorkload
 
 SESSION = planned_session("s", 25.0, gpus=2)
 TODO = Todo(session=SESSION, planned=SESSION.trials[0])
@@ -158,3 +162,17 @@ def test_samples_between_sessions_carry_no_name():
 def test_no_samples_are_still_a_table():
     empty = arrow_schema("telemetry").empty_table()
     assert pa.concat_tables([tag_telemetry(empty, session_id="s"), empty]).num_rows == 0
+
+
+def test_a_trial_whose_ranks_said_nothing_has_the_planned_device_and_directory():
+    """The command that repeats a crash is the one that is needed."""
+    served = replace(SERVED, device="cpu")
+    crashed = Verdict(outcome=Outcome.CRASHED, message="a rank died")
+    assert trial_row(TODO, served, crashed, {}, samples())["device"] == "cpu"
+    reports = {0: RankReport(rank=0, outcome=Outcome.OK, facts=FACTS)}
+    assert trial_row(TODO, served, Verdict(outcome=Outcome.OK), reports, samples())["device"] == "cuda"
+    script = ScriptWorkload(kind="script", entry="mine:build", directory="code")
+    (row,) = with_directory({}, TODO.name, script, "/home/me/sweeps")["attestation"].to_pylist()
+    assert (row["subject"], row["requested"], row["observed"]) == ("workload.directory", "code", "/home/me/sweeps")
+    assert with_directory({}, TODO.name, TODO.planned.trial.cell.workload, "/home/me/sweeps") == {}
+    assert with_directory({"attestation": "the ranks'"}, TODO.name, script, "/x") == {"attestation": "the ranks'"}
