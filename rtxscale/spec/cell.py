@@ -87,7 +87,7 @@ class Measure(Section):
     soak_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = Field(
         None, description="Soak in seconds, once per session, workload and precision."
     )
-    window_s: PositiveFloat | None = Field(None, description="Length of the measured window in seconds.")
+    window_s: PositiveFloat | None = Field(None, description="Length of the measured window in seconds, aimed at.")
     min_steps: PositiveInt | None = Field(None, description="Least number of steps in the window.")
     tolerance: PositiveFloat | None = Field(
         None, description="Largest relative change of mean step time between two blocks that counts as steady."
