@@ -27,6 +27,9 @@ NAMED = 5
 """Most trial ids named in an error."""
 
 
+ANOTHER_RUN = "--run RUN looks in another run"
+
+
 def register(app: typer.Typer) -> None:
     """Add the command to the application."""
     app.command()(explain)
@@ -91,7 +94,7 @@ def choose(text: str, known: list[str], run_id: str) -> str:
             "`rtxscale show --csv trials` lists them"
         )
     if not known:
-        raise BadInput(f"{text}: run {run_id} has no trials yet; expected the id of a measured trial")
+        raise BadInput(f"{text}: run {run_id} has no trials yet; expected the id of a measured trial; {ANOTHER_RUN}")
     matches = [trial_id for trial_id in known if trial_id.startswith(text.lower())]
     if len(matches) == 1:
         return matches[0]
@@ -101,7 +104,7 @@ def choose(text: str, known: list[str], run_id: str) -> str:
     near = difflib.get_close_matches(text.lower(), known, n=NAMED, cutoff=0.4) or known[:NAMED]
     raise BadInput(
         f"{text}: found no such trial in run {run_id}; nearest of {len(known)}: {', '.join(near)}; "
-        "`rtxscale show --csv trials` lists them"
+        f"`rtxscale show --csv trials` lists them; {ANOTHER_RUN}"
     )
 
 

@@ -151,7 +151,7 @@ class Foreman:
             site.agenda.retry(todo, verdict.outcome)
         if aside := site.agenda.ended(todo, verdict.outcome):
             site.board.note(
-                f"quarantine: this cell has ended its workers twice in a row; {aside} trials of it set aside"
+                f"quarantine: this cell has ended its workers twice in a row; its other trials are set aside ({aside})"
             )
         if verdict.session_over:
             self._end_session(force=True)
