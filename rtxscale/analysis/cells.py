@@ -6,7 +6,7 @@ in every visit. Called by `analysis.conclude`; everything later works on these s
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import polars as pl
@@ -25,6 +25,8 @@ from rtxscale.analysis.settings import (
     read_settings,
 )
 from rtxscale.analysis.tables import CELLS
+from rtxscale.spec.cell import as_text
+from rtxscale.spec.sweep import SUBJECT_AXES
 from rtxscale.stats.intervals import geometric_mean_interval
 
 LARGEST = 1e100
@@ -124,8 +126,17 @@ def cell_table(counted: pl.DataFrame, measured: Replicates, declared_axes: Itera
     told = [axis for axis in axes if is_communication(axis)]
     untold = is_import(counted) and not told
     frame = _with_labels(frame, settings, axes, (held, UNTOLD if untold else DEFAULTS))
-    frame = frame.with_columns(_defaults(told if is_import(counted) else None)).sort("gpus", "label", "cell_id")
+    frame = frame.with_columns(_defaults(told if is_import(counted) else None))
+    frame = frame.sort("gpus", *_as_written(declared_axes), "label", "cell_id", nulls_last=True)
     return CellTable(frame=frame, settings=settings, axes=axes)
+
+
+def _as_written(axes: Iterable[str]) -> Iterator[pl.Expr]:
+    """The place of each cell's model and the like among the values of its axis, where these are given."""
+    values = axes if isinstance(axes, Mapping) else {}
+    for axis in (axis for axis in SUBJECT_AXES if axis in values):
+        places = {as_text(value): place for place, value in enumerate(values[axis])}
+        yield pl.col(f"axis:{axis}").replace_strict(places, default=None, return_dtype=pl.Int64)
 
 
 def _facts(counted: pl.DataFrame) -> pl.DataFrame:

@@ -31,8 +31,6 @@ from rtxscale.results.outcomes import SIMULATED
 
 NEEDS_VISITS = "needs >= 2 visits"
 """In a note or verdict: one visit gives no interval."""
-TOO_FEW = "too few visits for an interval"
-"""In place of bounds that differ by more than a factor of ten: `too_few` says how many more are needed."""
 WITHIN, DRIFTING, NEEDS_SENTINELS = "within", "drifting", "needs >= 2 sentinels"
 """Verdicts on a session's drift; the second one is also the flag of its trials."""
 
@@ -138,14 +136,3 @@ class Conclusions:
     targets: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=TARGETS))
     outcomes: pl.DataFrame
     retries: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=RETRIES))
-
-
-def too_few(visits: int | None) -> str:
-    """Why bounds are not written out, and the visits that are needed at least; `visits` is None where not known.
-
-    With two visits Student's t spans 12.7 standard errors, with three 4.3: one more is the least that can help.
-
-    >>> too_few(2), too_few(3)
-    ('too few visits for an interval: needs >= 3', 'too few visits for an interval: needs >= 4')
-    """
-    return f"{TOO_FEW}: needs >= {max(visits or 0, 2) + 1}"

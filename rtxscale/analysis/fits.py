@@ -16,9 +16,9 @@ import polars as pl
 
 from rtxscale.analysis.bandwidth import right_rows
 from rtxscale.analysis.cells import Replicates
-from rtxscale.analysis.conclusions import NEEDS_VISITS, too_few
+from rtxscale.analysis.conclusions import NEEDS_VISITS
 from rtxscale.analysis.frames import shaped
-from rtxscale.analysis.headline import too_wide
+from rtxscale.analysis.headline import TOO_WIDE, too_wide
 from rtxscale.analysis.tables import FITS
 from rtxscale.stats import fits
 from rtxscale.stats.differences import mean_interval
@@ -36,7 +36,9 @@ SOURCES: dict[str, str] = {
     GUSTAFSON: fits.GUSTAFSON_SOURCE,
     LINE: fits.HOCKNEY_SOURCE,
 }
-BELOW_ZERO = "below 0: faster than linear, check the base"
+SHARE = "serial share"
+BELOW_ZERO = "below 0: noise or superlinear, check the base"
+ABOVE_ONE = "above 1: noise or slower than the base"
 SHORTEST_S = 1e-12
 """No collective is that fast."""
 ROUGH = 0.1
@@ -74,18 +76,18 @@ def _per_size(law: str, group: pl.DataFrame, measured: Replicates) -> Iterator[R
     share = fits.karp_flatt if law == KARP_FLATT else fits.gustafson
     for point in group.filter(pl.col("cell_id") != pl.col("base_cell_id")).iter_rows(named=True):
         scale = point["gpus"] / point["base_gpus"]
-        told = _bounded(point["efficiency_low"], point["efficiency_high"], point["visits"])
+        told = _bounded(point["efficiency_low"], point["efficiency_high"])
         bounds = [None if bound is None else bound * scale for bound in told[:2]]
         value, high, low = (
             None if speedup is None else float(share(speedup, scale)) for speedup in (point["speedup"], *bounds)
         )
-        notes = [_relative(point), told[2], BELOW_ZERO if _negative(value) else ""]
+        notes = [_relative(point), told[2], _beyond(value, low, high)]
         yield _row(
             law,
             **_place(point),
             cell_id=point["cell_id"],
             gpus=point["gpus"],
-            parameter="serial share",
+            parameter=SHARE,
             unit="1",
             value=value,
             low=low,
@@ -106,7 +108,8 @@ def _fitted(law: str, group: pl.DataFrame, measured: Replicates) -> Iterator[Row
         return
     values = zip(names, *_columns(fit, keep=slice(1, None)), strict=True)
     for (name, unit), value, low, high in values:
-        notes = [_relative(first), BELOW_ZERO if _negative(high) else "", _rough(fit.scatter)]
+        beyond = _beyond(value, low, high) if name == SHARE else BELOW_ZERO if _negative(high) else ""
+        notes = [_relative(first), beyond, _rough(fit.scatter)]
         yield _row(
             law,
             **_place(first),
@@ -123,10 +126,10 @@ def _fitted(law: str, group: pl.DataFrame, measured: Replicates) -> Iterator[Row
 
 
 _PARAMETERS: dict[str, tuple[tuple[str, str], ...]] = {
-    KARP_FLATT: (("serial share", "1"),),
-    AMDAHL: (("serial share", "1"),),
+    KARP_FLATT: ((SHARE, "1"),),
+    AMDAHL: ((SHARE, "1"),),
     USL: (("contention", "1"), ("coherency", "1")),
-    GUSTAFSON: (("serial share", "1"),),
+    GUSTAFSON: ((SHARE, "1"),),
 }
 _LAWS: dict[str, Callable[[str, pl.DataFrame, Replicates], Iterator[Row]]] = {
     KARP_FLATT: _per_size,
@@ -182,7 +185,7 @@ def _lines(group: pl.DataFrame, place: Row) -> Iterator[Row]:
         "points": sum(line.sizes for line in lines),
         "scatter": scatter,
     }
-    low, high, few = _bounded(float(rate.low), float(rate.high), len(lines))
+    low, high, few = _bounded(float(rate.low), float(rate.high))
     alone = NEEDS_VISITS if len(lines) < 2 else ""
     told: Row = {"value": float(latency.estimate), "low": float(latency.low), "high": float(latency.high)}
     yield _row(LINE, **place, parameter="latency", unit="s", **told, **shared, note=_joined([alone, *notes]))
@@ -190,16 +193,16 @@ def _lines(group: pl.DataFrame, place: Row) -> Iterator[Row]:
     yield _row(LINE, **place, parameter="bus bandwidth", unit="GB/s", **told, **shared, note=_joined([few, *notes]))
 
 
-def _bounded(low: float | None, high: float | None, visits: int) -> tuple[float | None, float | None, str]:
-    """Bounds of a ratio over so many visits, none where they say nothing, and why there are none.
+def _bounded(low: float | None, high: float | None) -> tuple[float | None, float | None, str]:
+    """Bounds of a ratio, none where they say nothing, and why there are none.
 
-    >>> _bounded(0.9, 1.0, 2), _bounded(float("nan"), float("nan"), 1)
+    >>> _bounded(0.9, 1.0), _bounded(float("nan"), float("nan"))
     ((0.9, 1.0, ''), (None, None, 'needs >= 2 visits'))
     """
     known = [bound if bound is not None and np.isfinite(bound) else None for bound in (low, high)]
     if known[0] is None:
         return None, None, NEEDS_VISITS
-    return (None, None, too_few(visits)) if too_wide(*known) else (known[0], known[1], "")
+    return (None, None, TOO_WIDE) if too_wide(*known) else (known[0], known[1], "")
 
 
 def _times(factor: float, bound: float | None) -> float | None:
@@ -251,6 +254,24 @@ def _relative(point: Row) -> str:
 
 def _rough(scatter: float) -> str:
     return f"the points scatter by {100 * scatter:.0f} % and do not follow it" if scatter > ROUGH else ""
+
+
+def _beyond(share: float | None, low: float | None, high: float | None) -> str:
+    """What is said of a serial share that is none, or whose interval holds such.
+
+    >>> _beyond(1.2, None, None), _beyond(0.1, -0.1, 0.3), _beyond(0.1, 0.0, 0.3)
+    ('above 1: noise or slower than the base', 'reaches below 0: noise or superlinear', '')
+    """
+    if share is None:
+        return ""
+    if share < 0 or share > 1:
+        return BELOW_ZERO if share < 0 else ABOVE_ONE
+    below, above = low is not None and low < 0, high is not None and high > 1
+    if below and above:
+        return "reaches below 0 and above 1: noise"
+    if below:
+        return "reaches below 0: noise or superlinear"
+    return "reaches above 1: noise or slower than the base" if above else ""
 
 
 def _negative(value: float | None) -> bool:

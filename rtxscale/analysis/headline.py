@@ -16,15 +16,17 @@ from rtxscale.analysis.conclusions import (
     NEEDS_VISITS,
     UNCONFIRMED,
     Advice,
-    too_few,
 )
 from rtxscale.analysis.leading import leading_points
-from rtxscale.analysis.settings import DEFAULTS, UNTOLD, beside_size
+from rtxscale.analysis.settings import DEFAULTS, UNTOLD, beside_size, in_words
 from rtxscale.results.outcomes import Outcome
+from rtxscale.spec.sweep import SUBJECT_AXES
 from rtxscale.stats.rounding import rounded, size
 
 WIDEST = 10
 """An interval whose ends differ by more than this factor says nothing; the sentence says so instead."""
+TOO_WIDE = f"interval wider than x{WIDEST}: more visits"
+"""Stands in place of such an interval: what is wrong with it, and what helps."""
 
 
 def headline(
@@ -50,16 +52,16 @@ def headline(
     return "The trials ended ok but hold neither a throughput nor a bandwidth; see the remarks."
 
 
-def interval_text(value: float, low: float | None, high: float | None, visits: int | None) -> str:
-    """A ratio over so many visits with its interval, where it has one.
+def interval_text(value: float, low: float | None, high: float | None) -> str:
+    """A ratio with its interval, where it has one.
 
-    >>> interval_text(0.93, 0.91, 0.94, 2), interval_text(0.93, None, None, 1)
+    >>> interval_text(0.93, 0.91, 0.94), interval_text(0.93, None, None)
     ('0.93 (0.91-0.94)', '0.93')
-    >>> interval_text(0.93, 0.05, 17.0, 2)
-    '0.93 (too few visits for an interval: needs >= 3)'
+    >>> interval_text(0.93, 0.05, 17.0)
+    '0.93 (interval wider than x10: more visits)'
     """
     if too_wide(low, high):
-        return f"{value:.2f} ({too_few(visits)})"
+        return f"{value:.2f} ({TOO_WIDE})"
     return f"{value:.2f}" if low is None or high is None else f"{value:.2f} ({low:.2f}-{high:.2f})"
 
 
@@ -129,22 +131,38 @@ def _default_missing(row: dict[str, Any], cell: dict[str, Any]) -> str:
 
 def _efficiency(row: dict[str, Any], said: int | None) -> str:
     """A curve's efficiency; with its speed-up where the sentence has `said` another one, over so many GPUs."""
-    value = interval_text(row["efficiency"], row["efficiency_low"], row["efficiency_high"], row["visits"])
+    value = interval_text(row["efficiency"], row["efficiency_low"], row["efficiency_high"])
     words = f"{row['curve']} efficiency {value}"
     if said is not None:
         words += f" at {row['speedup']:.2f}x" + ("" if row["base_gpus"] == said else f" of {row['base_gpus']}")
     if row["batches"] > 1:
         words += f" for batch {row['constant']} {'per GPU' if row['curve'] == 'weak' else 'in all'}"
-    return f"{words}, one of {row['curves']} curves" if row["curves"] > 1 else words
+    if row["curves"] < 2:
+        return words
+    return f"{words}, one of {row['curves']} {'default ' if row['curves'] < row['every'] else ''}curves"
 
 
 def _settings(cell: dict[str, Any]) -> str:
     """The settings of a cell, without what the sentence names already: its workload and card."""
-    said = (cell["workload"], cell["device_name"], DEFAULTS, UNTOLD)
-    named = ", ".join(word for word in str(cell["series"]).split(", ") if word not in said)
+    named = _beside_subject(cell, str(cell["series"]))
     if not cell["is_default"]:
         return named or str(cell["series"])
-    return f"{named} and {cell['defaults']}" if named else str(cell["defaults"])
+    if not named:
+        return str(cell["defaults"])
+    return f"{named} and {'default communication' if cell['defaults'] == DEFAULTS else cell['defaults']}"
+
+
+def _beside_subject(cell: dict[str, Any], words: str) -> str:
+    """Settings in words without those that the workload's or the card's name says; a compile mode is called one.
+
+    >>> _beside_subject({"workload": "vision/vgg", "device_name": "H200"}, "model vgg, compile default, fp32")
+    'compile mode default, fp32'
+    """
+    kind, _, name = cell["workload"].partition("/")
+    subject = {in_words(axis, kind if axis == "workload.kind" else name) for axis in SUBJECT_AXES}
+    said = {cell["workload"], cell["device_name"], DEFAULTS, UNTOLD, *subject}
+    kept = [word for word in words.split(", ") if word not in said]
+    return ", ".join("compile mode default" if word == "compile default" else word for word in kept)
 
 
 def _winner(
@@ -180,27 +198,27 @@ def _winner(
 
 def _confirmation(row: dict[str, Any]) -> str:
     """What the confirmation says of a selected cell; only here is a gain called one."""
-    name, gain, visits = row["label"].partition(", ")[2], row["gain"], row["visits"]
+    name, gain = row["label"].partition(", ")[2], row["gain"]
     if row["verdict"] == CONFIRMED_FASTER:
-        faster = _percent(gain, row["gain_low"], row["gain_high"], visits)
+        faster = _percent(gain, row["gain_low"], row["gain_high"])
         return f"{name} is confirmed {faster} faster than the default"
     if row["verdict"] == CONFIRMED_SLOWER:
-        slower = _percent(-gain, -row["gain_high"], -row["gain_low"], visits)
+        slower = _percent(-gain, -row["gain_high"], -row["gain_low"])
         return f"{name}, selected as the fastest, is confirmed {slower} slower than the default"
     if row["verdict"] == NEEDS_VISITS:
         return f"{name}, selected as the fastest, is {UNCONFIRMED}: its confirmation {NEEDS_VISITS}"
-    bounds = _percent(gain, row["gain_low"], row["gain_high"], visits, sign="+")
+    bounds = _percent(gain, row["gain_low"], row["gain_high"], sign="+")
     return f"{name}, selected as the fastest, is not confirmed: measured again, {bounds} against the default"
 
 
-def _percent(value: float, low: float, high: float | None, visits: int, sign: str = "") -> str:
-    """A relative change over so many visits with its interval, in percent.
+def _percent(value: float, low: float, high: float | None, sign: str = "") -> str:
+    """A relative change with its interval, in percent.
 
-    >>> _percent(0.0412, 0.0321, 0.0503, 4), _percent(0.002, -0.004, 0.008, 4, sign="+")
+    >>> _percent(0.0412, 0.0321, 0.0503), _percent(0.002, -0.004, 0.008, sign="+")
     ('4.1 % (3.2-5.0)', '+0.2 % (-0.4 to +0.8)')
     """
     if high is None or too_wide(1 + low, 1 + high):
-        return f"{100 * value:{sign}.1f} % ({too_few(visits)})"
+        return f"{100 * value:{sign}.1f} % ({TOO_WIDE})"
     middle, left, right = (f"{round(100 * number, 1) + 0.0:{sign}.1f}" for number in (value, low, high))
     return f"{middle} % ({left}{' to ' if sign else '-'}{right})"
 
@@ -208,7 +226,9 @@ def _percent(value: float, low: float, high: float | None, visits: int, sign: st
 def _no_curve(cells: pl.DataFrame, confirmed: pl.DataFrame, advice: Advice) -> str:
     known = cells.filter(pl.col("throughput_per_s").is_not_null())
     sizes = known["gpus"].unique().sort().to_list()
-    fastest = known.sort("throughput_per_s", descending=True).row(0, named=True)
+    # Of several models the first is spoken of: work per second says nothing between them.
+    own = known.filter(pl.col("workload") == known["workload"][0])
+    fastest = own.sort("throughput_per_s", descending=True).row(0, named=True)
     counts = ", ".join(map(str, sizes))
     workers = "CPU workers" if fastest["device"] == "cpu" else "GPUs"
     one = workers.removesuffix("s")
@@ -216,7 +236,8 @@ def _no_curve(cells: pl.DataFrame, confirmed: pl.DataFrame, advice: Advice) -> s
     if len(sizes) > 1:
         missing = f"two {one} counts with equal batch (weak: per {one}, strong: global) and otherwise equal settings"
     unit = fastest["work_unit"] or "unit"
-    settings, rate = beside_size(fastest["label"] or ""), f"{rounded(fastest['throughput_per_s'])} {unit}s/s"
+    settings = _beside_subject(fastest, beside_size(fastest["label"] or ""))
+    rate = f"{rounded(fastest['throughput_per_s'])} {unit}s/s"
     settled = (
         confirmed.sort("gpus", descending=True, maintain_order=True).unique("gpus", maintain_order=True).to_dicts()
     )
@@ -241,7 +262,7 @@ def _bandwidth(cells: pl.DataFrame, bandwidth: pl.DataFrame, advice: Advice) -> 
     low, high = row["busbw_low"], row["busbw_high"]
     bounds = "" if low is None or high is None else f" ({low:.3g}-{high:.3g})"
     if too_wide(low, high):
-        bounds = f" ({too_few(row['visits'])})"
+        bounds = f" ({TOO_WIDE})"
     defaults = cell["defaults"] if advice.imported else DEFAULTS
     settings = defaults if cell["is_default"] else cell["series"]
     return (

@@ -13,13 +13,13 @@ import polars as pl
 
 from rtxscale.analysis.bandwidth import bandwidth_remarks
 from rtxscale.analysis.cells import CellTable, slot_spread, uneven_slots
-from rtxscale.analysis.conclusions import Advice, too_few
+from rtxscale.analysis.conclusions import Advice
 from rtxscale.analysis.counted import not_counted
 from rtxscale.analysis.drift_remarks import drift_remarks
 from rtxscale.analysis.effects import compared_cells
 from rtxscale.analysis.efficiency import ABOVE_ONE, SUPERLINEAR
 from rtxscale.analysis.flags import MEANINGS
-from rtxscale.analysis.headline import too_wide
+from rtxscale.analysis.headline import TOO_WIDE, too_wide
 from rtxscale.analysis.settings import SIZE_AXES
 from rtxscale.results.outcomes import Outcome
 from rtxscale.spec.sweep import SUBJECT_AXES
@@ -292,7 +292,7 @@ def _rate(cell: dict[str, Any]) -> str:
     unit, visits = f"{cell['work_unit'] or 'unit'}s/s", cell["visits"]
     (rate,) = _alike(cell["throughput_per_s"])
     if too_wide(low, high):
-        rate = f"{rate} {unit} ({too_few(visits)})"
+        rate = f"{rate} {unit} ({TOO_WIDE})"
     elif low is not None and high is not None:
         rate, left, right = _alike(cell["throughput_per_s"], low, high)
         rate = f"{rate} ({left}-{right}) {unit}"

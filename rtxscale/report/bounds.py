@@ -1,6 +1,6 @@
 """Bounds of intervals as they leave in a table of numbers: those that say nothing are null, with words beside them.
 
-With two visits, Student's t can span 30 powers of ten; texts say "too few visits" there, and tables must not say more.
+With two visits, Student's t can span 30 powers of ten; texts say "wider than x10" there, and tables must not say more.
 Additive quantities (laws' parameters, the loss budget) keep their bounds. Called by `cli.show`, `dossier`.
 """
 
@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import polars as pl
 
-from rtxscale.analysis.conclusions import TOO_FEW
+from rtxscale.analysis.headline import TOO_WIDE
 from rtxscale.report.numbers import WIDEST
 
-VISITS = ("visits", "sessions", "visits_a", "visits_b")
-"""Columns that count replicates; of several the fewest decide."""
 WORDS = "interval_note"
 
 
@@ -20,17 +18,15 @@ def told_bounds(frame: pl.DataFrame) -> pl.DataFrame:
     """The frame with every pair `x_low`, `x_high` whose ends differ by more than a factor of ten null.
 
     A relative change (`gain`) is compared as 1 + change. Where the frame has such pairs, the column `interval_note`
-    says of each row what was left out, and how many visits are needed at least, as `analysis.conclusions.too_few` does.
+    says of each row what was left out and why, as the headline does.
     """
     names = [low.removesuffix("_low") for low in frame.columns if low.endswith("_low")]
     names = [name for name in names if f"{name}_high" in frame.columns]
     if not names:
         return frame
-    visits = pl.min_horizontal(*(name for name in VISITS if name in frame.columns), pl.lit(None, pl.Int64))
-    needed = pl.max_horizontal(visits, pl.lit(2, pl.Int64)) + 1
     absurd = {name: _says_nothing(name) for name in names}
     said = pl.concat_str(
-        [pl.when(holds).then(pl.format(f"{name}: {TOO_FEW}: needs >= {{}}", needed)) for name, holds in absurd.items()],
+        [pl.when(holds).then(pl.lit(f"{name}: {TOO_WIDE}")) for name, holds in absurd.items()],
         separator="; ",
         ignore_nulls=True,
     )

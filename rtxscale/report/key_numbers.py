@@ -13,7 +13,7 @@ import polars as pl
 
 from rtxscale.analysis.conclusions import Conclusions
 from rtxscale.analysis.leading import leading_points
-from rtxscale.report.numbers import interval, number, throughput_unit
+from rtxscale.report.numbers import TOO_WIDE, interval, number, throughput_unit
 from rtxscale.report.trial_counts import TrialCounts
 
 
@@ -38,6 +38,7 @@ def _scaling(conclusions: Conclusions, workers: str) -> Iterator[KeyNumber]:
         value, _, bounds = text.partition(" (")
         of = "" if point["base_gpus"] == 1 else f", over {point['base_gpus']}"
         detail = bounds.rstrip(")") or "no interval"
+        detail = f"interval {detail}" if TOO_WIDE in text else detail
         yield KeyNumber(label=f"{point['curve']} efficiency, {point['gpus']} {workers}{of}", value=value, detail=detail)
     for point in points[:1]:
         cell = conclusions.cells.row(by_predicate=pl.col("cell_id") == point["cell_id"], named=True)

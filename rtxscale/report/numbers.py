@@ -7,7 +7,7 @@ the same everywhere. A missing or non-finite number is written as a dash, never 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from rtxscale.spec.printable import printable
@@ -16,10 +16,10 @@ from rtxscale.stats.rounding import fixed, places, rounded
 NOTHING = "–"  # noqa: RUF001  an en dash is what tables show for "no value"
 MOST = 7
 """An interval narrower than seven significant digits is not shown with more."""
-TOO_FEW = "(too few visits)"
-"""What stands in place of an interval that says nothing."""
-WIDEST = 10.0
+WIDEST = 10
 """An interval of a ratio whose ends differ by more than this factor says nothing."""
+TOO_WIDE = f"(wider than x{WIDEST})"
+"""What stands in place of an interval that says nothing: short, for columns."""
 UNITS = {"image": "images/s", "token": "tokens/s", "sample": "samples/s"}
 
 
@@ -53,7 +53,7 @@ def interval(
     and is not written out; `additive` is for what may lie near zero, such as a latency.
 
     >>> interval(0.9, 0.05, 17.0), interval(0.9, 0.05, 17.0, additive=True)
-    ('0.900 (too few visits)', '0.900 (0.050-17.000)')
+    ('0.900 (wider than x10)', '0.900 (0.050-17.000)')
     >>> interval(0.9312, 0.912, 0.9444, 2), interval(0.9312, 0.9301, 0.9322, 2), interval(1510.2, None, None)
     ('0.93 (0.91-0.94)', '0.931 (0.930-0.932)', '1,510')
     """
@@ -62,7 +62,7 @@ def interval(
     if low is None or high is None or not (math.isfinite(low) and math.isfinite(high)):
         return number(value, max(least, 3))
     if not additive and says_nothing(low, high):
-        return f"{number(value, max(least, 3))} {TOO_FEW}"
+        return f"{number(value, max(least, 3))} {TOO_WIDE}"
     enough = (digits for digits in range(least, MOST) if high - low >= 1.999 * 10.0 ** -places(value, digits))
     shown = places(value, next(enough, 4))
     middle, left, right = (fixed(item, shown) for item in (value, low, high))
@@ -98,13 +98,24 @@ def telling(low: float | None, high: float | None) -> tuple[float | None, float 
     return low, high
 
 
+def no_bar(texts: Iterable[str]) -> str:
+    """What a caption adds of points that have no bar, by the texts of their numbers; empty without any.
+
+    >>> no_bar(["0.9 (wider than x10)"]), no_bar(["0.9 (wider than x10)", "0.8"]), no_bar([])
+    (' No bar: interval wider than x10.', ' No bar: interval wider than x10 or no interval.', '')
+    """
+    kinds = {TOO_WIDE in text for text in texts}
+    words = [f"interval wider than x{WIDEST}"] * (True in kinds) + ["no interval"] * (False in kinds)
+    return f" No bar: {' or '.join(words)}." if words else ""
+
+
 def gain(value: float | None, low: float | None = None, high: float | None = None) -> str:
     """A relative change in percent, with sign.
 
     An interval of more than a factor of ten says nothing and is not written out.
 
     >>> gain(0.0412, 0.031, 0.052), gain(-0.0004), gain(None), gain(0.18, -0.99, 1e9)
-    ('+4.1 % (+3.1 to +5.2)', '0.0 %', '–', '+18.0 % (too few visits)')
+    ('+4.1 % (+3.1 to +5.2)', '0.0 %', '–', '+18.0 % (wider than x10)')
     """
     if value is None or not math.isfinite(value):
         return NOTHING
@@ -112,7 +123,7 @@ def gain(value: float | None, low: float | None = None, high: float | None = Non
     if low is None or high is None or not (math.isfinite(low) and math.isfinite(high)):
         return text
     if high + 1 > WIDEST * max(low + 1, 0.0):
-        return f"{text} {TOO_FEW}"
+        return f"{text} {TOO_WIDE}"
     return f"{text} ({_signed(low)} to {_signed(high)})"
 
 

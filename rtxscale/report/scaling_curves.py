@@ -36,9 +36,9 @@ class Curve:
         return sorted({row["gpus"] for row in self.rows})
 
 
-def curve_of(kind: str, efficiency: pl.DataFrame) -> Curve:
+def curve_of(kind: str, efficiency: pl.DataFrame, cells: pl.DataFrame | None = None) -> Curve:
     """Split the series into those told apart and those in grey, and give each the point of its base."""
-    told = _told_apart(efficiency)
+    told = _told_apart(efficiency, cells)
     rows: list[dict[str, Any]] = []
     others: list[tuple[str, pl.DataFrame]] = []
     for (series, is_default), points in efficiency.sort("gpus").group_by("series", "is_default", maintain_order=True):
@@ -52,12 +52,12 @@ def curve_of(kind: str, efficiency: pl.DataFrame) -> Curve:
     return Curve(kind=kind, rows=rows, context=context, labels=told, others=len(others))
 
 
-def leading_series(efficiency: pl.DataFrame) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+def leading_series(efficiency: pl.DataFrame, cells: pl.DataFrame) -> Iterator[tuple[str, list[dict[str, Any]]]]:
     """Label and points of the default series and of the best one, each led by its base."""
-    labels = _told_apart(efficiency) if not efficiency.is_empty() else []
+    labels = _told_apart(efficiency, cells) if not efficiency.is_empty() else []
     defaults = {_label(row["series"], True) for row in efficiency.iter_rows(named=True) if row["is_default"]}
     wanted = [label for label in labels if label in defaults]
-    wanted += [label for label in labels if label not in defaults][:1]
+    wanted += [label for label in _ranked(efficiency, cells) if label not in defaults][:1]
     groups = efficiency.sort("gpus").group_by("series", "is_default", maintain_order=True)
     found = {_label(str(series), bool(default)): points for (series, default), points in groups}
     for label in wanted:
@@ -70,14 +70,21 @@ def _label(series: str, is_default: bool) -> str:
     return series if "default" in series.lower() else f"default ({series})" if series else "default"
 
 
-def _told_apart(efficiency: pl.DataFrame) -> list[str]:
-    """Labels, default series first; of many, only the defaults, the best and the worst at the largest GPU count."""
-    ranked = ranked_series(efficiency)
-    labels = [_label(row["series"], row["is_default"]) for row in ranked.iter_rows(named=True)]
+def _told_apart(efficiency: pl.DataFrame, cells: pl.DataFrame | None) -> list[str]:
+    """Labels, the leading series first; of many, only the defaults, the best and the worst at the largest GPU count."""
+    labels = _ranked(efficiency, cells)
     if len(labels) <= TOLD_APART:
         return labels
-    defaults = ranked["is_default"].to_list().count(True)
-    return list(dict.fromkeys([*labels[: min(defaults, TOLD_APART - 2)], *labels[defaults:][:1], labels[-1]]))
+    defaults = efficiency.filter("is_default")["series"].n_unique()
+    by_rate = _ranked(efficiency)
+    leading = labels[: max(1, min(defaults, TOLD_APART - 2))]
+    return list(dict.fromkeys([*leading, *by_rate[defaults:][:1], by_rate[-1]]))
+
+
+def _ranked(efficiency: pl.DataFrame, cells: pl.DataFrame | None = None) -> list[str]:
+    """The labels of all series, the leading one first."""
+    ranked = ranked_series(efficiency, cells)
+    return [_label(row["series"], row["is_default"]) for row in ranked.iter_rows(named=True)]
 
 
 def _with_base(points: pl.DataFrame, efficiency: pl.DataFrame) -> list[dict[str, Any]]:

@@ -19,7 +19,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from rtxscale.analysis.conclusions import Conclusions
-from rtxscale.report.numbers import short, worker_word
+from rtxscale.report.numbers import how_many, short, worker_word
 from rtxscale.report.tables.budget import budget_table
 from rtxscale.report.tables.conclusions import (
     Table,
@@ -38,7 +38,8 @@ WIDTH = 80
 WIDEST = 110
 EFFECTS = 12
 DRIFTS = 6
-MESSAGE_LIMIT = 200
+MESSAGE_LIMIT, REMARK_LIMIT = 200, 1000
+"""Longest texts of others that are shown whole; our own sentences are shorter."""
 WORD = 24
 """Longest word of a text that makes its column wider; a longer one, such as a path, is folded."""
 GAP = 2
@@ -53,7 +54,7 @@ def show_conclusions(conclusions: Conclusions, *, stream: TextIO, counts: TrialC
         if counts is not None:
             console.print(Text(counts_words(counts)))
         for remark in conclusions.remarks:
-            console.print(Padding(Text(short(remark, 400), style="dim"), (0, 0, 0, 2)))
+            console.print(Padding(Text(short(remark, REMARK_LIMIT), style="dim"), (0, 0, 0, 2)))
         for table in _tables(conclusions, worker_word(conclusions.device)):
             _print_table(console, table)
     _write(captured.get(), stream)
@@ -126,7 +127,7 @@ def _largest(effects: Table) -> Table:
 def _most_drifting(drift: Table, workers: str) -> Table:
     """The first `DRIFTS` rows; worker count and visit are in a session's name, too few sentinels in the verdict."""
     left_out = len(drift.rows) - DRIFTS
-    note = f"{left_out} more sessions: rtxscale show --csv drift" if left_out > 0 else ""
+    note = f"{how_many(left_out, 'more sessions')}: rtxscale show --csv drift" if left_out > 0 else ""
     return _narrowed(drift, {workers, "visit", "sentinels"}, DRIFTS, note)
 
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import polars as pl
 
-from rtxscale.analysis.conclusions import too_few
 from rtxscale.analysis.frames import moments
+from rtxscale.analysis.headline import TOO_WIDE
 from rtxscale.analysis.pairs import paired_moments
 from rtxscale.analysis.selftest.verdicts import FAILED, INCONCLUSIVE, PASSED, Check, Evidence, bounds, is_delayed, known
 from rtxscale.analysis.settings import Settings
@@ -106,6 +106,6 @@ def _verdict(words: Sequence[str]) -> str:
 
 def _sentence(row: Mapping[str, Any]) -> str:
     if row["low"] is None:
-        few = too_few(row["visits"]) if row["visits"] > 1 else "without an interval"
+        few = TOO_WIDE if row["visits"] > 1 else "without an interval"
         return f"{row['cells']} {row['ratio']:.4f}, {few}"
     return f"{row['cells']} {row['ratio']:.4f} ({row['low']:.4f}-{row['high']:.4f}) {row['verdict']}"

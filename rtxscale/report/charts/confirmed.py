@@ -13,7 +13,7 @@ import altair as alt
 import polars as pl
 
 from rtxscale.report.charts.figure import WRAPPED, Figure, any_known, chart_of, series_color, series_shape, tooltips
-from rtxscale.report.numbers import gain, telling
+from rtxscale.report.numbers import gain, no_bar, telling
 
 SERIES = ("selected", "confirmed")
 SIGNED = "datum.value == 0 ? '0' : format(datum.value, '+.3~r')"
@@ -29,8 +29,7 @@ def confirmed_figure(confirmed: pl.DataFrame, workers: str) -> Figure | None:
     low, high = domain(rows)
     cut = any(not low <= row[name] <= high for row in rows for name in ("low", "high") if row[name] is not None)
     caption += "; bars that leave the chart are cut." if cut else "."
-    if any(row["series"] == SERIES[1] and row["low"] is None for row in rows):
-        caption += " No bar: too few visits for an interval."
+    caption += no_bar(row["gain_text"] for row in rows if row["series"] == SERIES[1] and row["low"] is None)
     labels = list(dict.fromkeys(row["label"] for row in rows))
     return Figure(
         key="confirmed",

@@ -13,7 +13,7 @@ import polars as pl
 
 from rtxscale.analysis.drift_remarks import drift_words
 from rtxscale.report.charts.figure import Figure, chart_of, series_color, series_shape, tooltips
-from rtxscale.report.numbers import gain, number, throughput_unit
+from rtxscale.report.numbers import gain, how_many, number, throughput_unit
 
 TOLD_APART = 8
 SHORT_MIN = 2.0
@@ -47,7 +47,7 @@ def drift_figure(drift: pl.DataFrame, sentinels: pl.DataFrame) -> Figure | None:
 def _caption(known: pl.DataFrame, others: int) -> str:
     words = "Trials of one and the same cell at start, middle and end of a session, against their mean. "
     words += f"{drift_words(known)}."
-    return words + (f" Grey: {others} more sessions, with smaller spreads." if others else "")
+    return words + (f" Grey: {how_many(others, 'more sessions')}, with smaller spreads." if others else "")
 
 
 def _unit(longest: Any) -> tuple[str, float]:

@@ -15,7 +15,7 @@ import polars as pl
 from rtxscale.analysis.settings import beside_size
 from rtxscale.report.charts.figure import Figure, any_known, chart_of, series_color, series_shape, tooltips
 from rtxscale.report.chosen import GREY, evenly
-from rtxscale.report.numbers import TOO_FEW, interval, number, telling
+from rtxscale.report.numbers import TOO_WIDE, interval, no_bar, number, telling
 
 DEFAULTS, THRIFTIEST, WALL = "defaults", "least energy", "defaults, at the wall"
 FAMILIES = 6
@@ -92,8 +92,8 @@ def _caption(rows: list[dict[str, Any]], others: int) -> str:
     words = ["Of the used GPUs alone, over the measured windows; lower is thriftier."]
     if any_known(rows, "low"):
         words.append("Bars: 95 % intervals over sessions.")
-    if any(TOO_FEW in row["energy_text"] for row in rows):
-        words.append("No bar: too few visits for an interval.")
+    if silent := no_bar(row["energy_text"] for row in rows if TOO_WIDE in row["energy_text"]):
+        words.append(silent.lstrip())
     if any(row["series"] == WALL for row in rows):
         words.append("At the wall: all that hangs behind the meter.")
     if others:

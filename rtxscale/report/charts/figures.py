@@ -38,7 +38,7 @@ def _figures(run: Run, conclusions: Conclusions, trials: pl.DataFrame) -> Iterat
     workers = worker_word(conclusions.device)
     cells = conclusions.cells
     unit = next(iter(cells["work_unit"].drop_nulls()), "")
-    yield from scaling_figures(conclusions.efficiency, unit, workers, expectation(trials))
+    yield from scaling_figures(conclusions.efficiency, unit, workers, expectation(trials), cells)
     confirmed = confirmed_figure(conclusions.confirmed, workers)
     if confirmed is not None:
         yield confirmed

@@ -17,7 +17,7 @@ from rtxscale.analysis.settings import BATCH_AXES, is_communication
 from rtxscale.report.charts.figure import LINE, WRAPPED, Figure, any_known, chart_of, tooltips
 from rtxscale.report.charts.theme import DIVERGING
 from rtxscale.report.chosen import AXIS, evenly
-from rtxscale.report.numbers import gain, how_many, interval, number, telling
+from rtxscale.report.numbers import gain, how_many, interval, no_bar, number, telling
 from rtxscale.spec.sweep import SUBJECT_AXES
 
 NOT_KNOBS = ("gpus", *BATCH_AXES, *SUBJECT_AXES)
@@ -219,8 +219,7 @@ def effects_figure(effects: pl.DataFrame, workers: str) -> Figure | None:
     low, high = _change_domain(kept)
     if any(not low <= row[name] <= high for row in kept for name in ("low", "high") if row[name] is not None):
         caption += " Bars that leave the chart are cut."
-    if any(row["low"] is None for row in kept):
-        caption += " No bar: too few visits for an interval."
+    caption += no_bar(row["ratio_text"] for row in kept if row["low"] is None)
     return Figure(
         key="effects",
         section="knobs",

@@ -16,7 +16,7 @@ import polars as pl
 
 from rtxscale.report.charts.figure import Figure, any_known, chart_of, series_color, series_shape, tooltips
 from rtxscale.report.chosen import GREY
-from rtxscale.report.numbers import TOO_FEW, finite, throughput_unit
+from rtxscale.report.numbers import TOO_WIDE, finite, no_bar, throughput_unit
 from rtxscale.report.scaling_curves import Curve, curve_of
 
 TARGET = 0.9
@@ -40,14 +40,18 @@ DODGE = 0.01
 
 
 def scaling_figures(
-    efficiency: pl.DataFrame, work_unit: str, workers: str, expectation: Expectation
+    efficiency: pl.DataFrame,
+    work_unit: str,
+    workers: str,
+    expectation: Expectation,
+    cells: pl.DataFrame | None = None,
 ) -> Iterator[Figure]:
     """Throughput and efficiency of each curve with at least one efficiency; `workers` names the x axis."""
     for kind in ("weak", "strong"):
         rows = efficiency.filter((pl.col("curve") == kind) & pl.col("throughput_per_s").is_not_null())
         if rows.is_empty():
             continue
-        curve = curve_of(kind, rows)
+        curve = curve_of(kind, rows, cells)
         yield _throughput_figure(curve, throughput_unit(work_unit), workers)
         if any(row["efficiency"] is not None for row in curve.rows):
             yield _efficiency_figure(curve, workers, expectation if kind == "weak" else ELSEWHERE)
@@ -96,8 +100,9 @@ def _caption(curve: Curve, words: str, field: str, *, cut: bool) -> str:
 def _bar_words(curve: Curve, field: str, *, cut: bool) -> Iterator[str]:
     if any_known(curve.rows, f"{field}_low"):
         yield "Bars: 95 % intervals over sessions" + ("; those that leave the chart are cut." if cut else ".")
-    if any(TOO_FEW in row[f"{field}_text"] for row in curve.rows):
-        yield "No bar: too few visits for an interval."
+    texts = [row[f"{field}_text"] for row in curve.rows]
+    if silent := no_bar(text for text in texts if TOO_WIDE in text):
+        yield silent.lstrip()
 
 
 def _series_words(curve: Curve) -> Iterator[str]:

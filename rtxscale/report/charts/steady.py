@@ -1,7 +1,8 @@
 """How trials became steady: step times of the default cell from its first warm step to the end of the measured window.
 
-One line per visit, each relative to the median of its own window, so that a drift shows as a slope. The first step, in
-which kernels are built, is left out and named. Called by `charts.figures`.
+One line per visit, each relative to the median of its own window, so that a drift shows as a slope: strong inside that
+window, faint before it, since every visit warms up for as long as it needs. The first step, in which kernels are built,
+is left out and named. Called by `charts.figures`.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import altair as alt
 import polars as pl
 
 from rtxscale.analysis.counted import counted_trials, of_stage, settled_trials
+from rtxscale.analysis.leading import with_model
 from rtxscale.report.charts.figure import Figure, chart_of, series_color, tooltips
 from rtxscale.report.numbers import how_many, number
 
@@ -21,6 +23,7 @@ POINTS = 300
 """Most points of one trial; each is the mean of the steps around it."""
 PHASES = ("soak", "warmup", "window")
 _X = alt.Scale(nice=False, zero=True)
+_MEASURED = "datum.phase == 'window'"
 FEW = 60
 """Trials with fewer points show each of them."""
 REACH = 0.3
@@ -37,7 +40,6 @@ def steady_figure(trials: pl.DataFrame, cells: pl.DataFrame, steps: pl.LazyFrame
     if not rows:
         return None
     labels = list(dict.fromkeys(row["series"] for row in rows))
-    windows = _windows(rows)
     cell = cells.row(by_predicate=pl.col("cell_id") == chosen["cell_id"][0], named=True)
     return Figure(
         key="steady",
@@ -45,7 +47,7 @@ def steady_figure(trials: pl.DataFrame, cells: pl.DataFrame, steps: pl.LazyFrame
         title=f"Step time until the window ends, {how_many(cell['gpus'], workers)}",
         caption=_caption(cell, chosen, cut=_domain(rows)[1]),
         chart=_layers(rows, labels),
-        datasets={"steps": rows, "windows": windows},
+        datasets={"steps": rows},
         labels=tuple(labels),
         shaped=False,
         wide=True,
@@ -55,8 +57,9 @@ def steady_figure(trials: pl.DataFrame, cells: pl.DataFrame, steps: pl.LazyFrame
 def _chosen(trials: pl.DataFrame, cells: pl.DataFrame) -> pl.DataFrame:
     """The first trial of each of up to `LINES` visits of one cell."""
     known = cells.filter(pl.col("throughput_per_s").is_not_null())
-    order = ["gpus", "is_default", "throughput_per_s"]
-    ranked = known.sort(order, descending=True, nulls_last=True)["cell_id"].head(1)
+    order = ["gpus", "is_default", "model", "throughput_per_s"]
+    falling = [name != "model" for name in order]
+    ranked = with_model(known, cells).sort(order, descending=falling, nulls_last=True)["cell_id"].head(1)
     counted = counted_trials(of_stage(settled_trials(trials), "sweep"))
     own = counted.filter(pl.col("cell_id").is_in(ranked.implode())).sort("visit", "repeat")
     return own.unique("visit", keep="first", maintain_order=True).head(LINES)
@@ -100,21 +103,13 @@ def _rows(trial: dict[str, Any], steps: pl.DataFrame) -> list[dict[str, Any]]:
     ]
 
 
-def _windows(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Span of each trial's window, in seconds."""
-    spans: dict[str, list[float]] = {}
-    for row in rows:
-        if row["phase"] == "window":
-            spans.setdefault(row["series"], []).append(row["seconds"])
-    return [{"series": name, "start": min(values), "end": max(values)} for name, values in spans.items()]
-
-
 def _caption(cell: dict[str, Any], chosen: pl.DataFrame, *, cut: bool) -> str:
     first = [value for value in chosen["first_step_s"] if value is not None]
     left_out = f" The first step, {number(max(first), 2)} s at most, is left out." if first else ""
     return (
-        f"Rank 0 of {cell['label']}, one line per visit, over the median of its own window, whose span is shaded. A "
-        f"slope would be hardware that is still heating up.{left_out}{' Steps beyond the axis are cut.' * cut}"
+        f"Rank 0 of {cell['label']}, one line per visit, over the median of its own window. Strong: inside that "
+        "window; thin and dashed: before it, which does not count. A slope of the strong part would be hardware that "
+        f"is still heating up.{left_out}{' Steps beyond the axis are cut.' * cut}"
     )
 
 
@@ -132,16 +127,17 @@ def _layers(rows: list[dict[str, Any]], labels: list[str]) -> alt.TopLevelMixin:
     x = alt.X("seconds:Q", title="seconds of stepping", axis=alt.Axis(tickCount=10), scale=_X)
     y = alt.Y("share:Q", axis=axis, scale=scale)
     color = series_color(labels)
-    at = alt.X("start:Q", title="seconds of stepping", scale=_X)
+    strong, faint = alt.value(float(shown)), alt.value(0.4 * shown)
+    opacity = alt.condition(_MEASURED, strong, faint)
     hints = [
         *tooltips(series="trial of", trial="trial", phase="phase", text="step time"),
         alt.Tooltip("seconds:Q", title="second", format=".1f"),
     ]
     base = chart_of("steps")
     return alt.layer(
-        chart_of("windows").mark_rect(style="window").encode(x=at, x2="end:Q", detail="series:N"),
-        base.mark_line(strokeWidth=1.5, clip=True).encode(x=x, y=y, color=color),
-        base.mark_point(size=30, opacity=float(shown), filled=True, clip=True, cursor="pointer").encode(
-            x=x, y=y, color=color, tooltip=hints
+        base.mark_line(strokeWidth=1, strokeDash=[3, 3], opacity=0.6, clip=True).encode(x=x, y=y, color=color),
+        base.transform_filter(_MEASURED).mark_line(strokeWidth=2, clip=True).encode(x=x, y=y, color=color),
+        base.mark_point(size=30, filled=True, clip=True, cursor="pointer").encode(
+            x=x, y=y, color=color, tooltip=hints, opacity=opacity
         ),
     ).properties(width="container", height=220)

@@ -265,10 +265,14 @@ def amount(value: float) -> str:
 
 
 def distinct(values: Iterable[str]) -> str:
-    """Distinct values in order, the first `SHOWN` of them."""
+    """Distinct values in order, the first `SHOWN` of them; by semicolons where one has a comma of its own.
+
+    >>> distinct(["ring", "tree"]), distinct(["3 buckets, largest 25.27 MiB", "2 buckets, largest 1.03 MiB"])
+    ('ring, tree', '3 buckets, largest 25.27 MiB; 2 buckets, largest 1.03 MiB')
+    """
     found = list(dict.fromkeys(values))
     more = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
-    return ", ".join(found[:SHOWN]) + more
+    return ("; " if any(", " in value for value in found) else ", ").join(found[:SHOWN]) + more
 
 
 def counted_values(values: Iterable[str]) -> str:

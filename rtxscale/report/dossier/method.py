@@ -15,7 +15,7 @@ from rtxscale.analysis.counted import of_stage, settled_trials
 from rtxscale.plan.order import SENTINEL
 from rtxscale.report.dossier.facts import Answer, Facts, distinct, measured, without_sentinels
 from rtxscale.report.numbers import how_many, number, percent
-from rtxscale.report.tables.evidence import profile_words, steady_words
+from rtxscale.report.tables.evidence import profile_words, steady_words, study_words
 from rtxscale.spec.declare import UNKNOWN
 
 Derived = Callable[[Facts], Answer | None]
@@ -62,6 +62,14 @@ def criterion(facts: Facts) -> Answer | None:
     """The criterion with its parameters."""
     words = steady_words(facts.counted)
     return None if words == UNKNOWN else measured(words, "trials.steady_criterion")
+
+
+def study(facts: Facts) -> Answer | None:
+    """Which curves were asked for; an import need not say."""
+    words = study_words(facts.trials)
+    if words == UNKNOWN:
+        return None
+    return measured(words, "trials.study")
 
 
 def steady(facts: Facts) -> Answer | None:
@@ -163,6 +171,7 @@ METHOD_NUMBERS: dict[str, Derived] = {
     "load": _range("load_s", "s"),
     "criterion": criterion,
     "steady": steady,
+    "study": study,
     "slopes": slopes,
     "window": window,
     "visits": visits,

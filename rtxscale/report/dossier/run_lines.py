@@ -64,7 +64,7 @@ METHOD = (
     line("method.slopes", "P9", 2, "Slopes of temperature and clock at the end", "derived:slopes", applies="gpu"),
     line("method.excluded", "P9", 2, "Left out of every window", "documented:first step, compilation and warm-up"),
     line("method.window", "P9 P27", 3, "Measured window", "derived:window", applies="training"),
-    line("method.study", "P27", 2, "Study", "trials:study"),
+    line("method.study", "P27", 2, "Study", "derived:study"),
     line("method.visits", "P27", 3, "Visits and sessions", "derived:visits"),
     line(
         "method.intervals",

@@ -38,9 +38,9 @@ TRAINED = ("vision", "language", "diffusion")
 SIMULATED = "none: numbers from a planted law, nothing is trained"
 DOCUMENTED_BY_KIND = {
     "dataset": {
-        "vision": "synthetic: random images that stay on the device",
-        "language": "synthetic: random tokens that stay on the device",
-        "diffusion": "synthetic: random latents and prompts that stay on the device",
+        "vision": "resident: random images that stay on the device",
+        "language": "resident: random tokens that stay on the device",
+        "diffusion": "resident: random latents and prompts that stay on the device",
         "simulated": SIMULATED,
     },
     "optimizer": {
@@ -63,7 +63,7 @@ DOCUMENTED_BY_KIND = {
 }
 """What a kind of workload does whatever the sweep says; a test compares the constants with the workloads'."""
 DOES_NOT_APPLY_BY_KIND = {
-    "dataset_version": dict.fromkeys(TRAINED, "synthetic data has no version"),
+    "dataset_version": dict.fromkeys(TRAINED, "random data have no version"),
     "tokenizer": {"language": "random tokens need none"},
     "augmentations": {
         "vision": "random images have none",
@@ -72,7 +72,7 @@ DOES_NOT_APPLY_BY_KIND = {
     },
     "pinned": dict.fromkeys(TRAINED, "the data stay on the device"),
     "no_target": {
-        **dict.fromkeys(TRAINED, "synthetic data has no target to reach"),
+        **dict.fromkeys(TRAINED, "random data have no target to reach"),
         "collectives": "only collectives were timed",
     },
     "no_sharding": {

@@ -14,7 +14,7 @@ import polars as pl
 
 from rtxscale.analysis.conclusions import NEEDS_VISITS, UNCONFIRMED, Conclusions
 from rtxscale.report.bandwidth_series import bandwidth_series, told_apart
-from rtxscale.report.numbers import NOTHING, duration, gain, interval, number, percent, throughput_unit
+from rtxscale.report.numbers import NOTHING, duration, gain, how_many, interval, number, percent, throughput_unit
 from rtxscale.report.scaling_curves import leading_series
 from rtxscale.stats.rounding import size
 
@@ -52,7 +52,7 @@ def scaling_tables(conclusions: Conclusions, workers: str) -> Iterator[Table]:
     columns = (workers, unit, "speed-up", "efficiency", "per extra")
     for kind in ("weak", "strong"):
         curve = conclusions.efficiency.filter((pl.col("curve") == kind) & pl.col("throughput_per_s").is_not_null())
-        for label, points in leading_series(curve):
+        for label, points in leading_series(curve, conclusions.cells):
             yield Table(
                 key=f"scaling-{kind}",
                 title=f"{kind.capitalize()} scaling, {label}",
@@ -291,7 +291,7 @@ def cells_table(conclusions: Conclusions, workers: str, limit: int) -> Table | N
             number(None if row["step_time_p50_s"] is None else 1000 * row["step_time_p50_s"]),
             number(row["power_w"]),
             number(row["memory_peak_mib"]),
-            f"{row['trials']} in {row['sessions']} sessions",
+            f"{row['trials']} in {how_many(row['sessions'], 'sessions')}",
             row["flags"] or NOTHING,
         )
         for row in shown.iter_rows(named=True)

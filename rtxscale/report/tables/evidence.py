@@ -11,8 +11,9 @@ from typing import Any
 
 import polars as pl
 
+from rtxscale.analysis.conclusions import is_import
 from rtxscale.analysis.counted import of_stage
-from rtxscale.report.numbers import NOTHING, duration, number
+from rtxscale.report.numbers import NOTHING, duration, how_many, number
 from rtxscale.report.tables.conclusions import Table
 from rtxscale.report.trial_counts import TrialCounts, counts_words
 from rtxscale.results.outcomes import Outcome
@@ -22,6 +23,8 @@ from rtxscale.spec.method import criterion_words, measure_of, shortfalls
 from rtxscale.spec.printable import printable
 
 UNKNOWN = "unknown"
+EITHER = "not declared: curves of either kind, where the rows hold them"
+"""The study of an import that restricts its rows to none."""
 VERDICTS = ("refuted", "not attested", "honoured", "not applicable")
 """In the order in which a reader wants to see them."""
 ROWS = 200
@@ -117,7 +120,7 @@ def method(run: Run, counts: TrialCounts) -> list[tuple[str, str]]:
 _METHOD_COLUMNS = (
     *("study", "workload", "precision", "compile", "profile", "steady_criterion", "isolation", "launcher"),
     *("outcome", "visit", "stage", "session_id", "window_s", "window_steps", "warmup_s", "soak_s", "outside_s"),
-    *("started_ns", "ended_ns", "device", "device_names", "cell_json"),
+    *("started_ns", "ended_ns", "device", "device_names", "cell_json", "source"),
 )
 
 
@@ -128,7 +131,8 @@ def _method(trials: pl.DataFrame, counts: TrialCounts) -> Iterator[tuple[str, st
     counted = trials.filter(pl.col("outcome") == Outcome.OK)
     yield "Measured", _period(trials)
     yield "On", _distinct(trials["device_names"].explode())
-    for column in ("study", "workload", "precision", "compile", "isolation", "launcher"):
+    yield "Study", study_words(trials)
+    for column in ("workload", "precision", "compile", "isolation", "launcher"):
         yield column.capitalize(), _distinct(trials[column])
     yield "Profile", profile_words(trials)
     yield "Visits", _visits(of_stage(trials, "sweep"))
@@ -138,7 +142,7 @@ def _method(trials: pl.DataFrame, counts: TrialCounts) -> Iterator[tuple[str, st
     yield "Trials", counts_words(counts)
     sentinels = of_stage(trials, "sentinel")
     if sentinels.height:
-        yield "Sentinels", f"{counts.sentinels}, in {sentinels['session_id'].n_unique()} sessions"
+        yield "Sentinels", f"{counts.sentinels}, in {how_many(sentinels['session_id'].n_unique(), 'sessions')}"
     yield "Warm-up", _median(counted["warmup_s"], "s (median, first step included)")
     soaked = counted["soak_s"].drop_nulls()
     yield "Soak", _median(soaked.filter(soaked > 0), "s", nothing="none" if soaked.len() else UNKNOWN)
@@ -153,7 +157,13 @@ def _method(trials: pl.DataFrame, counts: TrialCounts) -> Iterator[tuple[str, st
 
 
 def _visits(trials: pl.DataFrame) -> str:
-    return f"{trials['visit'].n_unique()}, in {trials['session_id'].n_unique()} sessions"
+    return f"{trials['visit'].n_unique()}, in {how_many(trials['session_id'].n_unique(), 'sessions')}"
+
+
+def study_words(trials: pl.DataFrame) -> str:
+    """The studies of the trials; of an import, which need not declare any, what `both` means."""
+    names = _distinct(trials["study"])
+    return EITHER if names == "both" and is_import(trials) else names
 
 
 def profile_words(trials: pl.DataFrame) -> str:

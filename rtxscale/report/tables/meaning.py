@@ -90,14 +90,20 @@ def interactions_table(conclusions: Conclusions, workers: str, *, brief: bool = 
         )
         for row in shown.iter_rows(named=True)
     ]
-    left_out = known.height - shown.height
+    left_out, certain = known.height - shown.height, shown.filter(pl.col("p_holm") < SIGNIFICANT).height
+    more = [f"{left_out} more pairs: rtxscale show --csv interactions"] if left_out else []
+    if certain == shown.height:
+        title, told = "Settings whose effects depend on each other", []
+    else:
+        title = "Whether effects of settings depend on each other"
+        told = [f"Shown of {certain or 'none'} of {how_many(shown.height, 'pairs')}"]
     return Table(
         key="interactions",
-        title="Settings whose effects depend on each other",
+        title=title,
         columns=columns,
         rows=rows,
         right=frozenset({workers, "ratio of effects"}),
-        note=f"{left_out} more pairs: rtxscale show --csv interactions" if left_out else "",
+        note=". ".join([*told, *more]),
     )
 
 
@@ -264,9 +270,12 @@ def cards_table(conclusions: Conclusions) -> Table | None:
 
 
 def fits_table(conclusions: Conclusions, workers: str, *, brief: bool = False) -> Table | None:
-    """Each law's parameters; what has none is named below with the reason."""
+    """Each law's parameters; what has none is named below with the reason.
+
+    In brief those of the default settings, or where these have none the first of any others.
+    """
     fits = conclusions.fits.sort("is_default", descending=True, nulls_last=False, maintain_order=True)
-    shown = fits.filter(pl.col("is_default").fill_null(value=True)) if brief else fits.head(ROWS)
+    shown = _of_defaults(fits) if brief else fits.head(ROWS)
     refused, known = shown.filter(pl.col("value").is_null()), shown.filter(pl.col("value").is_not_null())
     if known.is_empty():
         known, refused = refused, known
@@ -285,7 +294,7 @@ def fits_table(conclusions: Conclusions, workers: str, *, brief: bool = False) -
         for row in known.iter_rows(named=True)
     ]
     left_out = fits.height - shown.height
-    more = f"{left_out} more rows: rtxscale show --csv fits" if left_out else ""
+    more = f"{how_many(left_out, 'more rows')}: rtxscale show --csv fits" if left_out else ""
     return Table(
         key="fits",
         title="Scaling laws and collectives' latency and bandwidth",
@@ -294,6 +303,15 @@ def fits_table(conclusions: Conclusions, workers: str, *, brief: bool = False) -
         right=frozenset({workers, "value"}),
         note=". ".join(words for words in (*_reasons(refused), more) if words),
     )
+
+
+def _of_defaults(fits: pl.DataFrame) -> pl.DataFrame:
+    """The rows of default settings and of whole curves; where none has a value, the first of others that have one."""
+    own = fits.filter(pl.col("is_default").fill_null(value=True))
+    if own["value"].drop_nulls().len():
+        return own
+    others = fits.filter(~pl.col("is_default") & pl.col("value").is_not_null())
+    return pl.concat([others.head(FEW), own])
 
 
 def _reasons(refused: pl.DataFrame) -> Iterator[str]:

@@ -92,7 +92,7 @@ def test_only_a_confirmed_gain_is_headlined_as_one():
         (
             [1e3, 1e-3],
             "not confirmed",
-            "is not confirmed: measured again, 0.0 % (too few visits for an interval: needs >= 3) against the default.",
+            "is not confirmed: measured again, 0.0 % (interval wider than x10: more visits) against the default.",
         ),
     ],
 )

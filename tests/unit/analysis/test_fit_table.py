@@ -147,10 +147,30 @@ def test_nothing_measured_has_no_fits():
     assert concluded([made_row(made_cell(2, 64), np.nan)]).fits.height == 0
 
 
-def test_bounds_that_say_nothing_are_left_out_with_the_visits_that_are_needed():
+def test_bounds_that_say_nothing_are_left_out_with_the_reason():
     rows = strong_rows((1, 2), 0.05)
     for row in rows:
         row["throughput_per_s"] *= 3 ** row["visit"]
     (row,) = law(concluded(rows), "Karp-Flatt").iter_rows(named=True)
     assert (row["low"], row["high"]) == (None, None)
-    assert row["note"] == "too few visits for an interval: needs >= 3"
+    assert row["note"] == "interval wider than x10: more visits"
+
+
+@pytest.mark.parametrize(
+    ("speeds", "note"),
+    [
+        ((204.0, 204.1), "below 0: noise or superlinear, check the base"),
+        ((98.0, 98.1), "above 1: noise or slower than the base"),
+        ((197.0, 201.0), "reaches below 0: noise or superlinear"),
+        ((101.0, 104.0), "reaches above 1: noise or slower than the base"),
+        ((135.0, 150.0), "reaches below 0 and above 1: noise"),
+        ((150.0, 150.5), ""),
+    ],
+)
+def test_a_serial_share_that_is_none_or_may_be_none_has_a_word(speeds, note):
+    rows = visits(made_cell(1, 64), 100.0, 100.1) + visits(made_cell(2, 64), *speeds)
+    assert law(concluded(rows), "Gustafson")["note"].to_list() == [note]
+    strong = [row | {"study": "strong"} for row in visits(made_cell(1, 64), 100.0, 100.1)]
+    strong += [row | {"study": "strong"} for row in visits(made_cell(2, 32), *speeds)]
+    (found,) = law(concluded(strong), "Karp-Flatt")["note"]
+    assert ("above" in found, "below" in found) == ("above" in note, "below" in note)

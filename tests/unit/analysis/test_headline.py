@@ -40,7 +40,7 @@ def test_of_several_weak_curves_the_largest_batch_is_headlined_with_its_own_winn
         rows += curve(1, batch, 100.0, "weak") + curve(2, batch, 200.0 * share, "weak")
     rows += curve(2, 32, 300.0, "weak", algorithm="ring")
     text = headline(rows, AXES | {"workload.batch_per_gpu": [32, 128]})
-    assert "weak efficiency 0.90 (0.90-0.90) for batch 128 per GPU, one of 2 curves" in text
+    assert "weak efficiency 0.90 (0.90-0.90) for batch 128 per GPU, one of 2 default curves" in text
     assert "ring" not in text
 
 
@@ -68,7 +68,7 @@ def test_a_single_curve_is_not_counted():
 def test_an_interval_that_says_nothing_is_not_quoted(noise):
     rows = curve(1, 64, 100.0, "weak") + visits(made_cell(2, 64), 180.0 * noise, 180.0 / noise)
     text = headline(rows)
-    assert "at 1.80x of one, weak efficiency 0.90 (too few visits for an interval: needs >= 3), with" in text
+    assert "at 1.80x of one, weak efficiency 0.90 (interval wider than x10: more visits), with" in text
 
 
 def test_a_measured_lead_that_is_not_separable_has_its_sign():
@@ -188,3 +188,58 @@ def test_an_import_is_spoken_of_as_one():
     assert "import a second GPU count" in headline(imported(rows[:1]))
     assert "the only trial, from t.csv" in " ".join(concluded(imported(rows[:1])).remarks)
     assert "2 of 3 trials, from t.csv" in " ".join(concluded([*imported(rows), ring]).remarks)
+
+
+# Several models
+
+
+def of_model(model, gpus, value, *, compiled="off", **settings):
+    cell = made_cell(gpus, 64, model=model, **settings)
+    cell = cell.model_copy(update={"workload": cell.workload.model_copy(update={"compile": compiled})})
+    return visits(cell, value, value, study="weak")
+
+
+MODELS = AXES | {"workload.model": ["tall", "wide"], "workload.compile": ["off", "default"]}
+
+
+def test_between_models_the_rate_does_not_choose():
+    """The first model of the cells leads sentence and tables, though the other does more work per second."""
+    rows = of_model("tall", 1, 10.0) + of_model("tall", 2, 18.0) + of_model("tall", 2, 19.0, algorithm="ring")
+    rows += of_model("tall", 1, 12.0, compiled="default") + of_model("tall", 2, 22.0, compiled="default")
+    rows += of_model("wide", 1, 100.0) + of_model("wide", 2, 120.0)
+    found = concluded(rows, MODELS)
+    assert "run vision/tall at 1.83x" in found.headline, "within one model the rate chooses: compiled"
+    assert "one of 3 default curves, with compile mode default and NCCL's and DDP's defaults" in found.headline
+    first, *_ = scaling_tables(found, "GPUs")
+    assert "model tall, compile default" in first.title
+    assert "tall" in curve_of("weak", found.efficiency, found.cells).labels[0]
+
+
+def test_without_a_default_too_the_first_model_leads_sentence_tables_and_charts():
+    rows = of_model("tall", 1, 10.0) + of_model("tall", 2, 18.0, algorithm="ring")
+    rows += of_model("wide", 1, 100.0) + of_model("wide", 2, 150.0, algorithm="ring")
+    found = concluded(rows, MODELS)
+    assert "run vision/tall at 1.80x" in found.headline
+    (table,) = scaling_tables(found, "GPUs")
+    assert "tall" in table.title
+    assert "tall" in curve_of("weak", found.efficiency, found.cells).labels[0]
+
+
+def test_a_model_is_named_once_and_a_mode_of_compilation_is_called_one():
+    rows = of_model("tall", 2, 18.0, compiled="default") + of_model("wide", 2, 150.0)
+    text = headline([row | {"device": "cpu"} for row in rows], MODELS)
+    assert "2 CPU workers: vision/tall with compile mode default at" in text
+    assert "model tall" not in text
+    rows += of_model("tall", 1, 10.0, compiled="default")
+    text = headline([row | {"device": "cpu"} for row in rows], MODELS)
+    assert text.endswith("with compile mode default and default communication.")
+
+
+def test_models_are_in_the_order_of_the_sweep():
+    rows = of_model("tall", 1, 100.0) + of_model("tall", 2, 180.0) + of_model("wide", 1, 10.0)
+    assert "run vision/tall" in headline(rows + of_model("wide", 2, 18.0), MODELS)
+    assert "run vision/wide" in headline(
+        rows + of_model("wide", 2, 18.0), MODELS | {"workload.model": ["wide", "tall"]}
+    )
+    alone = of_model("tall", 2, 180.0) + of_model("wide", 2, 18.0)
+    assert ": vision/wide with no compile at 18" in headline(alone, MODELS | {"workload.model": ["wide", "tall"]})

@@ -157,19 +157,19 @@ def bounds_of(rows):
     ]
 
 
-def test_bounds_that_say_nothing_are_words_with_the_visits_that_are_needed(root):
+def test_bounds_that_say_nothing_are_words_that_say_what_is_wrong(root):
     (noisy,) = [name for name in names(root) if name.startswith("noisy")]
     data = json.loads(invoke(root, "show", noisy, "--json").stdout)
     told = [bound for frame in ("cells", "efficiency") for bound in bounds_of(data[frame])]
     assert told
     assert {(low, high) for low, high, _ in told} == {(None, None)}
-    assert "too few visits for an interval: needs >= 3" in data["headline"]
+    assert "interval wider than x10: more visits" in data["headline"]
     for frame, name in (("cells", "throughput"), ("efficiency", "efficiency")):
         notes = {row["interval_note"] for row in data[frame] if row["gpus"] > 1}
-        assert all(f"{name}: too few visits for an interval: needs >= 3" in note for note in notes), frame
+        assert all(f"{name}: interval wider than x10: more visits" in note for note in notes), frame
     (compared, *_) = json.loads(invoke(root, "compare", noisy, noisy, "--json").stdout)["cells"]
     assert (compared["ratio_low"], compared["ratio_high"]) == (None, None)
-    assert compared["interval_note"] == "ratio: too few visits for an interval: needs >= 3"
+    assert compared["interval_note"] == "ratio: interval wider than x10: more visits"
 
 
 def test_any_two_runs_are_compared(root):

@@ -77,7 +77,7 @@ def test_every_line_is_there_and_none_is_empty(files, lines):
         ("software.locked", "3 packages in requirements.lock", "measured"),
         ("conditions.power_limit", "2x 700.0 W (stock)", "measured"),
         ("workload.batch", "128", "declared by the user"),
-        ("workload.dataset", "synthetic: random images that stay on the device", "documented"),
+        ("workload.dataset", "resident: random images that stay on the device", "documented"),
         ("distribution.channels", "auto, 1, 2, 4, 8", "declared by the user"),
         ("distribution.protocol_seen", "ll, simple (169 not applicable)", "measured"),
         ("distribution.world", "1, 2", "measured"),
@@ -116,7 +116,7 @@ def test_bounds_that_say_nothing_are_not_in_the_data_either(files):
     concluded = made.data_of(files)["conclusions"]
     (best,) = [row for row in concluded["best"] if row["gpus"] == 2]
     assert (best["gain_low"], best["gain_high"]) == (None, None)
-    assert best["interval_note"].startswith("gain: too few visits for an interval")
+    assert best["interval_note"].startswith("gain: interval wider than x10: more visits")
     pairs = [
         (row[low], row[low.removesuffix("_low") + "_high"])
         for rows in concluded.values()

@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 from rtxscale.report.dossier import training_data
-from rtxscale.report.dossier.facts import NOT_APPLICABLE, documented, facts_of
+from rtxscale.report.dossier.facts import NOT_APPLICABLE, documented, facts_of, from_attestation
 from rtxscale.report.dossier.method import visits
 from rtxscale.report.dossier.workload import model_code, optimizer, schedule
 from rtxscale.results.read import Run
@@ -141,3 +141,15 @@ def test_sentinels_are_neither_repeats_nor_in_any_number(golden):
     assert with_drift.trials.height == measured.trials.height + 3
     assert visits(with_drift) == visits(measured)
     assert with_drift.counted.equals(measured.counted)
+
+
+def test_layouts_with_commas_of_their_own_are_told_apart_by_semicolons():
+    rows = [
+        {"subject": "ddp.bucket_mib", "requested": "1", "observed": text, "verdict": "honoured"}
+        for text in ("11 buckets, largest 9.51 MiB", "3 buckets, largest 25.27 MiB")
+    ]
+    answer = from_attestation(SimpleNamespace(attestation=pl.from_arrow(table("attestation", rows))), "ddp.bucket_mib")
+    assert answer.value == "11 buckets, largest 9.51 MiB; 3 buckets, largest 25.27 MiB (2 honoured)"
+    protocols = [row | {"observed": "ll, simple"} for row in rows]
+    seen = SimpleNamespace(attestation=pl.from_arrow(table("attestation", protocols)))
+    assert from_attestation(seen, "ddp.bucket_mib").value == "ll, simple (2 honoured)"

@@ -69,7 +69,7 @@ def test_curves_are_told_apart_by_what_they_hold_constant():
         for name, value in (("bf16", 0.38), ("fp32", 0.98), ("defaults", 0.9))
     ]
     assert efficiency(facts(curve=points)).value == (
-        "weak (bf16), 2 over 1: 0.380, weak (fp32), 2 over 1: 0.980, weak, 2 over 1: 0.900"
+        "weak (bf16), 2 over 1: 0.380; weak (fp32), 2 over 1: 0.980; weak, 2 over 1: 0.900"
     )
 
 

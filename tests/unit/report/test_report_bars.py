@@ -15,11 +15,13 @@ from rtxscale.report.charts.energy import energy_figure
 from rtxscale.report.charts.export import picture_spec
 from rtxscale.report.charts.figures import figures
 from rtxscale.report.charts.scaling import Expectation, scaling_figures
+from rtxscale.report.key_numbers import key_numbers
 from rtxscale.report.scripts import vega_lite_version
+from rtxscale.report.trial_counts import trial_counts
 
 from .test_report_confirmed import ROWS as CONFIRMED_ROWS
 
-SILENT = "No bar: too few visits for an interval."
+SILENT = "No bar: interval wider than x10."
 
 
 def bars(figure):
@@ -51,6 +53,9 @@ def test_an_efficiency_over_two_wild_visits_has_a_point_without_a_bar(golden):
         assert list(bars(figure)) == []
         assert SILENT in figure.caption
         assert "Bars:" not in figure.caption
+    counts = trial_counts(golden[0])
+    efficiency, *_ = key_numbers(replace(conclusions, efficiency=wild), "GPUs", counts)
+    assert efficiency.detail == "interval wider than x10"
 
 
 def test_a_confirmed_gain_without_an_interval_says_so():

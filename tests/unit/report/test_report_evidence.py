@@ -171,9 +171,21 @@ def test_step_times_are_relative_to_the_window_of_their_own_visit(cpu):
     assert {round(row["share"], 6) for row in points if row["phase"] == "window"} == {1.0}
     assert {round(row["share"], 6) for row in points if row["phase"] == "warmup"} == {1.5}
     assert max(sum(row["series"] == label for row in points) for label in figure.labels) <= POINTS + 2
-    # 400 warm-up steps of 15 ms come before the window of the first visit.
-    assert figure.datasets["windows"][0]["start"] == pytest.approx(6.0, abs=0.05)
-    assert figure.datasets["windows"][1]["end"] == pytest.approx(20.0, abs=0.1)
+    # 400 warm-up steps of 15 ms come before the window of the first visit, of 30 ms before that of the second.
+    spans = {
+        label: [row["seconds"] for row in points if row["series"] == label and row["phase"] == "window"]
+        for label in figure.labels
+    }
+    assert [min(span) for span in spans.values()] == [pytest.approx(6.0, abs=0.05), pytest.approx(12.0, abs=0.1)]
+    # Warm-up and window of different visits overlap in time: no area can be said to be measured, only parts of lines.
+    assert list(figure.datasets) == ["steps"]
+    faint, strong, _ = figure.spec()["layer"]
+    assert (faint["mark"]["type"], strong["mark"]["type"]) == ("line", "line")
+    assert strong["transform"] == [{"filter": "datum.phase == 'window'"}]
+    assert "strokeDash" in faint["mark"]
+    assert "strokeDash" not in strong["mark"]
+    assert "Strong: inside that window" in figure.caption
+    assert "shaded" not in figure.caption
     assert steady_figure(frame, cells, steps.head(0), "CPU workers") is None
 
 

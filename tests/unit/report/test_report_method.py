@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from types import SimpleNamespace
+
 import polars as pl
 import pytest
 
-from rtxscale.report.tables.evidence import profile_words, steady_words
+from rtxscale.report.tables.conclusions import cells_table
+from rtxscale.report.tables.evidence import method, profile_words, steady_words, study_words
+from rtxscale.report.trial_counts import trial_counts
 from rtxscale.spec.cell import Cell, Measure
 
 GATED = "halves differ by +0.10%, drift -0.20%; temperature +0.10 degC/min (at most 0.5), SM clock +0.00%/min"
@@ -68,3 +73,20 @@ def test_on_cpus_only_step_times_are_asked_for():
 def test_nothing_recorded_is_unknown():
     assert steady_words(trials({}, criteria=(None,))) == "unknown"
     assert Measure().resolved().clock_slope == "off"
+
+
+def test_an_import_that_declares_no_study_is_not_said_to_be_of_both():
+    rows = pl.DataFrame({"study": ["both"], "source": ["imported: t.csv"]})
+    assert study_words(rows) == "not declared: curves of either kind, where the rows hold them"
+    assert study_words(rows.with_columns(study=pl.lit("weak"))) == "weak"
+    assert study_words(rows.with_columns(source=pl.lit(None, pl.String))) == "both"
+
+
+def test_one_session_is_no_sessions(cpu):
+    frame = cpu.run.frame("trials").collect()
+    one = frame.filter(pl.col("session_id") == frame["session_id"][0])
+    run = SimpleNamespace(frame=lambda _: one.lazy())
+    assert dict(method(run, trial_counts(cpu.run)))["Visits"] == "1, in 1 session"
+    assert dict(method(cpu.run, trial_counts(cpu.run)))["Visits"].endswith(" sessions")
+    cells = replace(cpu.conclusions, cells=cpu.conclusions.cells.with_columns(sessions=pl.lit(1, pl.Int64)))
+    assert all(row[-2].endswith(" in 1 session") for row in cells_table(cells, "CPU workers", 9).rows)

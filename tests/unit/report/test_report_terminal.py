@@ -9,10 +9,10 @@ from dataclasses import replace
 import polars as pl
 import pytest
 
-from rtxscale.analysis.tables import MFU
+from rtxscale.analysis.tables import FITS, INTERACTIONS, MFU
 from rtxscale.report.numbers import NOTHING, gain, interval, number, short
 from rtxscale.report.tables.conclusions import Table, bandwidth_tables, cells_table, effects_table
-from rtxscale.report.tables.meaning import mfu_table
+from rtxscale.report.tables.meaning import fits_table, interactions_table, mfu_table
 from rtxscale.report.terminal import show_conclusions, show_table
 
 
@@ -135,3 +135,40 @@ def test_utilisation_names_its_peak_once_and_what_matrix_products_reached(h200):
     assert table(unknown) is None
     assert found.note.count("989.4 TFLOPS: a data sheet") == 1
     assert table(row, brief=True).columns == ("setting", "GPUs", "MFU", "of products")
+
+
+def pair(p_holm):
+    row = {"axis": "a", "value": "1", "other_axis": "b", "other_value": "2", "gpus": 2, "ratio": 1.1}
+    return row | {"ratio_low": 1.0, "ratio_high": 1.2, "p_holm": p_holm, "verdict": "as tested"}
+
+
+@pytest.mark.parametrize(
+    ("p_values", "title", "note"),
+    [
+        ((0.01, 0.02), "Settings whose effects depend on each other", ""),
+        ((0.01, 0.2, None), "Whether effects of settings depend on each other", "Shown of 1 of 3 pairs"),
+        ((0.9,), "Whether effects of settings depend on each other", "Shown of none of 1 pair"),
+    ],
+)
+def test_settings_are_said_to_depend_on_each_other_only_where_they_do(h200, p_values, title, note):
+    found = replace(h200.conclusions, interactions=pl.DataFrame([pair(p) for p in p_values], schema=INTERACTIONS))
+    table = interactions_table(found, "GPUs")
+    assert (table.title, table.note) == (title, note)
+    brief = interactions_table(found, "GPUs", brief=True)
+    assert brief is None or brief.title == "Settings whose effects depend on each other"
+
+
+def test_laws_with_values_come_first_where_no_default_ran(h200):
+    """An import of forced settings: laws of curves that there are none of do not hide the others."""
+    empty = dict.fromkeys(FITS)
+    rows = [empty | {"law": law, "curve": "strong", "parameter": "s", "note": "none"} for law in ("Amdahl", "USL")]
+    rows += [
+        empty
+        | {"law": "Gustafson", "curve": "weak", "series": "ring", "is_default": False, "gpus": gpus}
+        | {"parameter": "serial share", "unit": "1", "value": 0.1}
+        for gpus in range(2, 10)
+    ]
+    found = replace(h200.conclusions, fits=pl.DataFrame(rows, schema=FITS))
+    table = fits_table(found, "GPUs", brief=True)
+    assert [row[0] for row in table.rows] == ["Gustafson"] * 6
+    assert table.note == "Amdahl, USL: none. 2 more rows: rtxscale show --csv fits"

@@ -185,7 +185,7 @@ def test_bounds_that_say_nothing_leave_as_null_with_words(golden):
     (row,) = told_bounds(conclusions.best).filter(pl.col("gpus") == 2).to_dicts()
     assert row["gain"] == pytest.approx(0.1818, abs=1e-4)
     assert (row["gain_low"], row["gain_high"]) == (None, None)
-    assert row["interval_note"] == "gain: too few visits for an interval: needs >= 3"
+    assert row["interval_note"] == "gain: interval wider than x10: more visits"
     effects = told_bounds(conclusions.effects)
     kept = effects.filter(pl.col("interval_note").is_null())
     assert (kept["ratio_high"] <= 10 * kept["ratio_low"]).all()
