@@ -35,7 +35,6 @@ WORKLOADS = {
     "vision global": {"kind": "vision", "precision": "fp32", **SMALL, "batch_per_gpu": None, "global_batch": 2},
     "vision accumulated": {"kind": "vision", "precision": "fp16", **SMALL, "accumulation": 2},
     "vision adamw": {"kind": "vision", "precision": "fp32", **SMALL, "optimizer": "adamw", "checkpointing": "on"},
-    "vision compiled": {"kind": "vision", "precision": "fp32", **SMALL, "compile": "default"},
     "transformer": {"kind": "vision", "precision": "fp32", **SMALL, "model": "test_vit", "image_size": 64},
     "language": {"kind": "language", **TINY},
     "language bf16": {"kind": "language", **TINY, "precision": "bf16"},
