@@ -6,8 +6,9 @@ in every visit. Called by `analysis.conclude`; everything later works on these s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import polars as pl
 
@@ -111,10 +112,10 @@ def slot_spread(counted: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def cell_table(counted: pl.DataFrame, measured: Replicates, declared_axes: Iterable[str]) -> CellTable:
-    """Summarise every cell; `declared_axes` are the axes of the sweep in the order written."""
+def cell_table(counted: pl.DataFrame, measured: Replicates, axes_as_written: Mapping[str, Sequence[Any]]) -> CellTable:
+    """Summarise every cell; the axes of the sweep come with their values, both in the order written."""
     facts = _facts(counted)
-    axes = tuple(declared_axes)
+    axes = tuple(axes_as_written)
     held = held_count(facts["cell_json"], axes)
     settings = {
         cell_id: read_settings(cell_json, cell_id, axes, held)
@@ -127,15 +128,14 @@ def cell_table(counted: pl.DataFrame, measured: Replicates, declared_axes: Itera
     untold = is_import(counted) and not told
     frame = _with_labels(frame, settings, axes, (held, UNTOLD if untold else DEFAULTS))
     frame = frame.with_columns(_defaults(told if is_import(counted) else None))
-    frame = frame.sort("gpus", *_as_written(declared_axes), "label", "cell_id", nulls_last=True)
+    frame = frame.sort("gpus", *_as_written(axes_as_written), "label", "cell_id", nulls_last=True)
     return CellTable(frame=frame, settings=settings, axes=axes)
 
 
-def _as_written(axes: Iterable[str]) -> Iterator[pl.Expr]:
-    """The place of each cell's model and the like among the values of its axis, where these are given."""
-    values = axes if isinstance(axes, Mapping) else {}
-    for axis in (axis for axis in SUBJECT_AXES if axis in values):
-        places = {as_text(value): place for place, value in enumerate(values[axis])}
+def _as_written(axes: Mapping[str, Sequence[Any]]) -> Iterator[pl.Expr]:
+    """The place of each cell's model and the like among the values of its axis."""
+    for axis in (axis for axis in SUBJECT_AXES if axis in axes):
+        places = {as_text(value): place for place, value in enumerate(axes[axis])}
         yield pl.col(f"axis:{axis}").replace_strict(places, default=None, return_dtype=pl.Int64)
 
 

@@ -8,7 +8,7 @@ the family of all compared numbers is corrected by Holm. Called by `cli.compare`
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -124,7 +124,7 @@ def read_side(run: Run) -> Side:
     return side_of(trials, collectives, run.manifest["axes"])
 
 
-def side_of(trials: pl.DataFrame, collectives: pl.DataFrame, axes: Iterable[str]) -> Side:
+def side_of(trials: pl.DataFrame, collectives: pl.DataFrame, axes: Mapping[str, Sequence[Any]]) -> Side:
     """One side of a comparison from its tables."""
     settled = settled_trials(of_stage(trials, "sweep"))
     counted = counted_trials(settled)

@@ -87,7 +87,7 @@ def efficiencies(trials: pl.DataFrame) -> pl.DataFrame:
     """From rows to the efficiency table with intervals."""
     counted = counted_trials(settled_trials(trials))
     measured = replicates(counted)
-    axes = ("gpus", "nccl.channels", "workload.model")
+    axes: dict[str, list[str]] = {"gpus": [], "nccl.channels": [], "workload.model": []}
     return efficiency_table(cell_table(counted, measured, axes).frame)
 
 

@@ -17,7 +17,6 @@ from rtxscale.workloads.networks import decoder, local_decoder
 from rtxscale.workloads.networks.adapters import add_adapters
 from rtxscale.workloads.networks.float8 import multiply_in_float8
 from rtxscale.workloads.protocol import Context
-from rtxscale.workloads.training.compilation import compile_blocks
 from rtxscale.workloads.training.parallel import fully_sharded, let_go
 from rtxscale.workloads.training.precision import AUTOCAST
 from rtxscale.workloads.training.resident import Resident, give_up, resident
@@ -77,20 +76,15 @@ def sharded_model(workload: LanguageWorkload, context: Context) -> Any:
     Raises:
         ValueError: there is only one worker.
     """
-    if context.group is None:
-        raise ValueError(f"found {context.world} worker; FSDP shards over at least 2 workers")
     give_up(context)
     model = _bare_model(workload, context.device)
     decoder.set_checkpointing(model, workload.checkpointing == "on")
     decoder.set_attention(model, workload.attention)
-    blocks = list(model.model.layers)
-    if workload.compile != "off":
-        compile_blocks(blocks, workload.compile)
     fully_sharded(
         model,
-        blocks,
-        context.group,
-        device=context.device,
+        list(model.model.layers),
+        context,
+        compiled=workload.compile,
         block_dtype=AUTOCAST.get(workload.precision),
         reshard_after_forward=reshards(workload.parallel, reshard_after_forward=workload.reshard_after_forward),
     )

@@ -14,7 +14,6 @@ from rtxscale.models.unets import UNETS
 from rtxscale.spec.workload import DiffusionWorkload
 from rtxscale.workloads.networks.unet import blocks_of, build_unet, fill
 from rtxscale.workloads.protocol import Context
-from rtxscale.workloads.training.compilation import compile_blocks
 from rtxscale.workloads.training.parallel import fully_sharded, let_go
 from rtxscale.workloads.training.precision import AUTOCAST
 from rtxscale.workloads.training.resident import Resident, give_up, resident
@@ -53,19 +52,14 @@ def sharded_model(workload: DiffusionWorkload, context: Context) -> Any:
     Raises:
         ValueError: there is only one worker.
     """
-    if context.group is None:
-        raise ValueError(f"found {context.world} worker; FSDP shards over at least 2 workers")
     give_up(context)
     model = _bare_model(workload)
     _set_checkpointing(model, workload)
-    blocks = blocks_of(model)
-    if workload.compile != "off":
-        compile_blocks(blocks, workload.compile)
     fully_sharded(
         model,
-        blocks,
-        context.group,
-        device=context.device,
+        blocks_of(model),
+        context,
+        compiled=workload.compile,
         block_dtype=AUTOCAST.get(workload.precision),
         reshard_after_forward=True,
     )

@@ -5,7 +5,7 @@ Not a training loop. Callers: the workloads that train a model.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -19,6 +19,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from rtxscale.nccl.attest import Attested, Verdict
 from rtxscale.workloads.protocol import Bucket, Context
+from rtxscale.workloads.training.compilation import compile_blocks
 
 
 def data_parallel(model: nn.Module, context: Context, **options: Any) -> nn.Module:
@@ -36,19 +37,27 @@ def data_parallel(model: nn.Module, context: Context, **options: Any) -> nn.Modu
 
 def fully_sharded(
     model: nn.Module,
-    blocks: Iterable[nn.Module],
-    group: dist.ProcessGroup,
+    blocks: Sequence[nn.Module],
+    context: Context,
     *,
-    device: torch.device,
+    compiled: str,
     block_dtype: torch.dtype | None,
     reshard_after_forward: bool,
 ) -> None:
     """Shard the model in place with FSDP2: each block by itself, the rest as one group. Once in a model's life.
 
+    Unless `compiled` is off, each block is compiled by itself in this mode, inside the hooks that gather it.
     Blocks are gathered in `block_dtype`, everything else and all gradients in fp32, and inputs are left as they are, so
     that a step computes what it does under DDP and autocast.
+
+    Raises:
+        ValueError: there is only one worker.
     """
-    mesh = DeviceMesh.from_group(group, device.type)
+    if context.group is None:
+        raise ValueError(f"found {context.world} worker; FSDP shards over at least 2 workers")
+    if compiled != "off":
+        compile_blocks(blocks, compiled)
+    mesh = DeviceMesh.from_group(context.group, context.device.type)
     policy = MixedPrecisionPolicy(param_dtype=block_dtype, reduce_dtype=torch.float32, cast_forward_inputs=False)
     for block in blocks:
         fully_shard(block, mesh=mesh, mp_policy=policy, reshard_after_forward=reshard_after_forward)

@@ -1,9 +1,11 @@
 import pytest
 import torch
 import torch.distributed as dist
+from made_context import made_context
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from rtxscale.spec.workload import LanguageWorkload
 from rtxscale.workloads.protocol import Bucket
 from rtxscale.workloads.training.parallel import (
     attest_parallel,
@@ -74,8 +76,8 @@ def test_an_optimizer_that_keeps_every_state_is_not_zero1(group):
 @pytest.mark.parametrize("reshard", [True, False])
 def test_what_is_kept_between_the_passes_tells_the_stages_apart(reshard, group):
     model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
-    cpu = torch.device("cpu")
-    fully_sharded(model, [model[0]], group, device=cpu, block_dtype=None, reshard_after_forward=reshard)
+    alone = made_context(LanguageWorkload(kind="language", size="tiny"), group=group)
+    fully_sharded(model, [model[0]], alone, compiled="off", block_dtype=None, reshard_after_forward=reshard)
     assert judged("zero2", model) == judged("zero3", model) == "not attested"
     model(torch.ones(1, 2))
     kept = is_gathered(model[0])
