@@ -12,7 +12,7 @@ import torch
 from torch.nn import functional
 
 from rtxscale.models.unets import UNETS
-from rtxscale.nccl.attest import Attested, Verdict
+from rtxscale.nccl.attest import Attested
 from rtxscale.spec.workload import DiffusionWorkload
 from rtxscale.workloads.data.latents import attest_augmentations, latent_sets
 from rtxscale.workloads.data.loading import OnDevice, attest_data
@@ -88,7 +88,7 @@ class DiffusionTraining(ModelTraining[DiffusionWorkload]):
         output = self._predicted(self._model, batch, noised(latents, noise, self._signal[times]), times)
         loss = functional.mse_loss(output.float(), noise)
         self._output_dtype = output.dtype
-        self._updates.backward(loss)
+        self._backward(loss)
         return loss.detach()
 
     def _predicted(self, model: Any, batch: dict[str, Any], noisy: torch.Tensor, times: torch.Tensor) -> torch.Tensor:
@@ -120,28 +120,14 @@ class DiffusionTraining(ModelTraining[DiffusionWorkload]):
             attest_data(self._workload, self._sets, self._batches),
             attest_augmentations(self._workload),
             self._updates.schedule.attest(),
+            self._attest_checkpointing(),
             *attest_directory(self._workload),
         ]
         if self._bare is not None:
-            rows.append(attest_blocks(self._workload.checkpointing, self._bare))
             rows.append(attest_parallel(self._workload.parallel, self._model, self._context.world))
         if self._workload.compile != "off":
             rows.append(attest_compile(self._workload.compile))
         return tuple(rows)
-
-
-def attest_blocks(requested: str, model: Any) -> Attested:
-    """Which of the UNet's blocks are set to recompute their activations."""
-    blocks = [module for module in model.modules() if hasattr(module, "gradient_checkpointing")]
-    on = sum(bool(block.gradient_checkpointing) for block in blocks)
-    observed = {0: "off", len(blocks): "on"}.get(on, f"{on} of {len(blocks)} blocks")
-    return Attested(
-        subject="workload.checkpointing",
-        requested=requested,
-        observed=observed,
-        verdict=Verdict.HONOURED if observed == requested else Verdict.REFUTED,
-        evidence="gradient_checkpointing of the UNet's blocks",
-    )
 
 
 def _seed(context: Context) -> int:

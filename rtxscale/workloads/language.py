@@ -69,7 +69,6 @@ class LanguageTraining(ModelTraining[LanguageWorkload]):
         self._kernels: tuple[str, ...] | None = None
         self._first_block: Any = model.model.layers[0] if sharded else None
         self._kept_whole: bool | None = None
-        self._counter = None if workload.compile != "off" else decoder.ForwardCounter(model)
 
     def _optimizer(self, context: Context, *, fused: bool) -> torch.optim.Optimizer:
         """AdamW for what is trained; under zero1 each rank keeps the states of its share of it."""
@@ -89,10 +88,6 @@ class LanguageTraining(ModelTraining[LanguageWorkload]):
     def _around_step(self) -> AbstractContextManager[Any]:
         return attention_kernel(self._workload.attention)
 
-    def _first_step_is_over(self) -> None:
-        if self._counter is not None:
-            self._counter.stop()
-
     @torch.no_grad()
     def _score(self, batch: Any, weights: torch.Tensor) -> Evaluation:
         tokens = batch.to(self._device)
@@ -105,7 +100,7 @@ class LanguageTraining(ModelTraining[LanguageWorkload]):
         loss = self._part_of_loss(batch)
         if self._kernels is None:
             self._kernels = kernels_in(loss)
-        self._updates.backward(loss)
+        self._backward(loss)
         return loss.detach()
 
     def _part_of_loss(self, tokens: torch.Tensor) -> torch.Tensor:
@@ -119,14 +114,13 @@ class LanguageTraining(ModelTraining[LanguageWorkload]):
 
     def attest(self) -> tuple[Attested, ...]:
         """Precision, attention kernel, checkpointing, data, schedule, what is trained, spreading and compilation."""
-        passes = None if self._counter is None else self._counter.passes
         in_float8 = self._workload.precision == "fp8" and self._model is not None
         rows = [
             attest_float8(self._wrapped, self._workload.fp8_library)
             if in_float8
             else attest_precision(self._workload.precision, self._output_dtype, self._device),
-            attest_attention(self._workload.attention, self._kernels or (), stepped=self._loss is not None),
-            decoder.attest_checkpointing(self._workload.checkpointing, passes, self._micro_steps),
+            self._attest_attention(),
+            self._attest_checkpointing(),
             attest_data(self._workload, self._sets, self._batches),
             self._updates.schedule.attest(),
             *attest_model(self._workload),
@@ -146,6 +140,11 @@ class LanguageTraining(ModelTraining[LanguageWorkload]):
         if self._workload.compile != "off":
             rows.append(attest_compile(self._workload.compile))
         return tuple(rows)
+
+    def _attest_attention(self) -> Attested:
+        """The kernel in the first micro-step's graph, or else among a compiled step's calls."""
+        kernels, calls = self._kernels or (), self._operators.calls
+        return attest_attention(self._workload.attention, kernels, calls, stepped=self._loss is not None)
 
     def apart(self) -> DdpApart | None:
         """DDP's steps without synchronisation; whatever shards the model or the optimizer has none."""

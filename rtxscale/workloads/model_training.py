@@ -23,8 +23,10 @@ from rtxscale.workloads.protocol import Bucket, Context
 from rtxscale.workloads.training.apart import DdpApart, apart
 from rtxscale.workloads.training.compilation import begin_step, forget_compiled
 from rtxscale.workloads.training.evaluation import Evaluation, evaluated
+from rtxscale.workloads.training.operators import Operators
 from rtxscale.workloads.training.parallel import bucket_layout, data_parallel
 from rtxscale.workloads.training.precision import set_precision
+from rtxscale.workloads.training.recomputation import Recomputation, attest_checkpointing
 from rtxscale.workloads.training.updates import Updates
 
 W = TypeVar("W", VisionWorkload, LanguageWorkload, DiffusionWorkload)
@@ -60,8 +62,13 @@ class ModelTraining(ABC, Generic[W]):
         self._sets = sets
         self._micro_steps: int = getattr(workload, "accumulation", 1)
         self._wrapped: Any = model if sharded else data_parallel(model, context)
-        compiled = workload.compile != "off" and not sharded
-        self._model: Any = torch.compile(self._wrapped, mode=workload.compile) if compiled else self._wrapped
+        compiled = workload.compile != "off"
+        whole = compiled and not sharded
+        self._model: Any = torch.compile(self._wrapped, mode=workload.compile) if whole else self._wrapped
+        self._operators = Operators(compiled=compiled)
+        self._recomputation = Recomputation(model)
+        if compiled:
+            self._recomputation.stop()
         self._output_dtype: torch.dtype | None = None
         self._begin(context)
 
@@ -93,9 +100,6 @@ class ModelTraining(ABC, Generic[W]):
         """What the forward and backward passes of a step run in."""
         return nullcontext()
 
-    def _first_step_is_over(self) -> None:
-        """Called after every step: whoever watches a step need not watch a second one."""
-
     def _begin(self, context: Context) -> None:
         """The first batch and the first update, for weights that are the first ones already."""
         self._batches: Batches = (
@@ -122,14 +126,14 @@ class ModelTraining(ABC, Generic[W]):
         """All micro-steps and one update; the seconds waited for the loader, which resident batches do without."""
         begin_step(self._workload.compile)
         losses = []
-        with self._around_step():
+        with self._around_step(), self._operators.step():
             for place in range(1, self._micro_steps + 1):
                 batch = self._batches.take()
                 with self._reduction(last=place == self._micro_steps):
                     losses.append(self._micro_step(batch))
         self._updates.step()
         self._loss = losses[0] if len(losses) == 1 else torch.stack(losses).sum()
-        self._first_step_is_over()
+        self._recomputation.stop()
         return self._batches.waited_s()
 
     def _reduction(self, *, last: bool) -> AbstractContextManager[Any]:
@@ -141,6 +145,11 @@ class ModelTraining(ABC, Generic[W]):
             return nullcontext()
         silent: Callable[[], AbstractContextManager[Any]] = self._wrapped.no_sync
         return silent()
+
+    def _backward(self, loss: torch.Tensor) -> None:
+        """Gradients of a micro-batch's part of the loss."""
+        with self._recomputation.backward():
+            self._updates.backward(loss)
 
     def _part(self, loss: torch.Tensor) -> torch.Tensor:
         """What a micro-batch's mean loss adds to the step's."""
@@ -173,6 +182,10 @@ class ModelTraining(ABC, Generic[W]):
         self._bare.train()
         return found
 
+    def _attest_checkpointing(self) -> Attested:
+        """Whether the step that was watched recomputed activations."""
+        return attest_checkpointing(self._workload.checkpointing, self._recomputation.repeated(), self._operators.calls)
+
     def buckets(self) -> tuple[Bucket, ...]:
         """DDP's bucket layout; none under FSDP."""
         return bucket_layout(self._model)
@@ -184,7 +197,7 @@ class ModelTraining(ABC, Generic[W]):
     def close(self) -> None:
         """Drop wrap, batches, gradients, optimizer and compiled code; a whole bare model stays with the session."""
         self._updates.close()
-        self._first_step_is_over()
+        self._recomputation.stop()
         self._model = self._wrapped = self._bare = self._loss = None
         self._batches.close()
         if self._workload.compile != "off":

@@ -23,7 +23,6 @@ from rtxscale.workloads.protocol import Context
 from rtxscale.workloads.training.compilation import attest_compile
 from rtxscale.workloads.training.evaluation import Evaluation
 from rtxscale.workloads.training.precision import attest_precision, autocast
-from rtxscale.workloads.training.recomputation import Recomputation
 from rtxscale.workloads.training.schedule import rate_of
 
 LEARNING_RATES = {"sgd": 0.01, "adamw": 0.001}
@@ -54,9 +53,6 @@ class VisionTraining(ModelTraining[VisionWorkload]):
         images = batch_of(workload, context) * workload.accumulation
         sets = None if workload.data == "resident" else image_sets(workload)
         super().__init__(workload, context, model, sets, work_per_step=float(images), sharded=False)
-        self._recomputation = Recomputation(model)
-        if workload.compile != "off":
-            self._recomputation.stop()
 
     def _optimizer(self, context: Context, *, fused: bool) -> torch.optim.Optimizer:
         """SGD with momentum, or AdamW with PyTorch's defaults."""
@@ -80,12 +76,8 @@ class VisionTraining(ModelTraining[VisionWorkload]):
             loss = functional.cross_entropy(output, labels)
         self._output_dtype = output.dtype
         part = self._part(loss)
-        with self._recomputation.backward():
-            self._updates.backward(part)
+        self._backward(part)
         return part.detach()
-
-    def _first_step_is_over(self) -> None:
-        self._recomputation.stop()
 
     @torch.no_grad()
     def _score(self, batch: Any, weights: torch.Tensor) -> Evaluation:
@@ -98,12 +90,11 @@ class VisionTraining(ModelTraining[VisionWorkload]):
         return Evaluation(samples=sums[0], loss=sums[1], correct=sums[2])
 
     def attest(self) -> tuple[Attested, ...]:
-        """Precision, data, schedule, checkpointing (not of compiled models unless asked for), compilation, cuDNN."""
+        """Precision, data, schedule, checkpointing, compilation if asked for, cuDNN."""
         rows = [attest_precision(self._workload.precision, self._output_dtype, self._device)]
         rows.append(attest_data(self._workload, self._sets, self._batches))
         rows += [self._updates.schedule.attest(), *attest_directory(self._workload)]
-        if self._workload.compile == "off" or self._workload.checkpointing == "on":
-            rows.append(self._recomputation.attest(self._workload.checkpointing))
+        rows.append(self._attest_checkpointing())
         if self._workload.compile != "off":
             rows.append(attest_compile(self._workload.compile))
         if self._device.type == "cuda":

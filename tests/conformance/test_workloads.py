@@ -39,7 +39,7 @@ WORKLOADS = {
     "language": {"kind": "language", **TINY},
     "language bf16": {"kind": "language", **TINY, "precision": "bf16"},
     "language fp16": {"kind": "language", **TINY, "precision": "fp16"},
-    "language compiled": {"kind": "language", **TINY, "compile": "default"},
+    "language compiled": {"kind": "language", **TINY, "compile": "default", "checkpointing": "on"},
     "language fsdp": {"kind": "language", **TINY, "parallel": "fsdp"},
     "language zero1": {"kind": "language", **TINY, "parallel": "zero1", "precision": "fp16"},
     "language zero2": {"kind": "language", **TINY, "parallel": "zero2"},
@@ -69,6 +69,9 @@ WORKLOADS = {
     "collectives": {"kind": "collectives", "sizes_mib": [0.01], "operations": ["all_reduce"]},
     "collectives buckets": {"kind": "collectives", "buckets_of": "test_resnet"},
 }
+
+
+TRAINED = [name for name in WORKLOADS if name.startswith(("vision", "transformer", "language", "diffusion"))]
 
 
 WORK = {"language all": 64, "vision accumulated": 4}
@@ -189,7 +192,12 @@ def test_it_steps_tells_its_loss_and_can_be_closed_twice(name, group, prepared):
     assert running.work_per_step is None or running.work_per_step == work
     assert running.unit
     assert isinstance(running.buckets(), tuple)
-    assert all(row.verdict in set(Verdict) for row in running.attest())
+    verdicts = {row.subject: row.verdict for row in running.attest()}
+    assert set(verdicts.values()) <= set(Verdict)
+    for subject in ("workload.checkpointing", "workload.attention"):
+        assert verdicts.get(subject, Verdict.HONOURED) == Verdict.HONOURED, subject
+    assert ("workload.checkpointing" in verdicts) == (name in TRAINED)
+    assert ("workload.attention" in verdicts) == name.startswith("language")
     running.close()
     running.close()
 
@@ -243,9 +251,6 @@ def losses_of(running, steps=3):
         running.step()
         found.append(running.loss())
     return found
-
-
-TRAINED = [name for name in WORKLOADS if name.startswith(("vision", "transformer", "language", "diffusion"))]
 
 
 @pytest.mark.parametrize("name", named(TRAINED))

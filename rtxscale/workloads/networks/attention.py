@@ -1,13 +1,13 @@
 """Which attention kernel may be used, and which one was.
 
 `scaled_dot_product_attention` chooses among PyTorch's kernels; `attention_kernel` leaves it one. The flash-attn package
-is called by transformers itself. What ran is read from the autograd graph of a real step. Callers:
-`workloads.language`, and `registry` for the package that is missing.
+is called by transformers itself. What ran is read from the autograd graph of a real step, or from the operators that a
+compiled one calls. Callers: `workloads.language`, and `registry` for the package that is missing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -18,6 +18,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from rtxscale.nccl.attest import Attested, Verdict
 from rtxscale.workloads.optional import lacking
+from rtxscale.workloads.training.operators import attention_kernels
 
 FLASH_2 = "flash_attention_2"
 """The flash-attn package instead of PyTorch's kernels: the name that transformers has for it."""
@@ -100,9 +101,14 @@ def _names(loss: torch.Tensor) -> Iterator[str]:
         waiting.extend(following for following, _ in node.next_functions)
 
 
-def attest_attention(requested: str, kernels: tuple[str, ...], *, stepped: bool) -> Attested:
-    """The kernel asked for against those seen; a compiled step names none, but may only have used what was allowed."""
+def attest_attention(requested: str, kernels: tuple[str, ...], calls: Mapping[str, int], *, stepped: bool) -> Attested:
+    """The kernel asked for against those seen in the graph, or else among the operators that a compiled step called.
+
+    A compiled step that names none, as `math` does, may only have used what was allowed.
+    """
     evidence = "backward nodes of the first micro-step"
+    if not kernels and (kernels := attention_kernels(calls)):
+        evidence = "operators that a compiled step called"
     if kernels:
         right = requested == "auto" or kernels == (requested,)
         verdict = Verdict.HONOURED if right else Verdict.REFUTED

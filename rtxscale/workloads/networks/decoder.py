@@ -15,7 +15,6 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from rtxscale.models.shapes import DecoderShape
-from rtxscale.nccl.attest import Attested, Verdict
 from rtxscale.workloads.networks import quantisation
 from rtxscale.workloads.networks.adapters import first_adapter_values, is_adapter
 from rtxscale.workloads.networks.attention import CAUSAL, FLASH_2, REPEATED_HEADS, repeated_heads
@@ -108,37 +107,6 @@ def set_checkpointing(model: Any, wanted: bool) -> None:
     for block in model.model.layers:
         block.gradient_checkpointing = wanted
         block._gradient_checkpointing_func = partial(checkpoint, use_reentrant=False)
-
-
-class ForwardCounter:
-    """How often the first block's attention has run forward, until it is stopped; not for compiled blocks."""
-
-    def __init__(self, model: Any) -> None:
-        """Begin to count."""
-        self.passes = 0
-        self._hook = model.model.layers[0].self_attn.register_forward_pre_hook(self._count)
-
-    def stop(self) -> None:
-        """Count no further; may be called again."""
-        self._hook.remove()
-
-    def _count(self, *_: Any) -> None:
-        self.passes += 1
-
-
-def attest_checkpointing(requested: str, passes: int | None, micro_steps: int) -> Attested:
-    """A checkpointed block runs forward twice in a micro-step, any other once; `passes` are those of the first step."""
-    observed = None if not passes else {micro_steps: "off", 2 * micro_steps: "on"}.get(passes, f"{passes} passes")
-    verdict = Verdict.NOT_ATTESTED
-    if observed is not None:
-        verdict = Verdict.HONOURED if observed == requested else Verdict.REFUTED
-    return Attested(
-        subject="workload.checkpointing",
-        requested=requested,
-        observed=observed,
-        verdict=verdict,
-        evidence="forward passes of the first block in the first step; not counted when compiled",
-    )
 
 
 def register_attention() -> None:

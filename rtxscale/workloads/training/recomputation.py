@@ -1,17 +1,19 @@
 """Whether activations are recomputed: which layers of a model run forward again while backward is under way.
 
-Works for any model that is not compiled, however it cuts itself into checkpointed parts. Caller: `workloads.vision`.
+Works for any model, however it cuts itself into checkpointed parts. A compiled one has no layers to watch: there the
+operators that a step calls are counted. Caller: `workloads.model_training`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 from torch import nn
 
 from rtxscale.nccl.attest import Attested, Verdict
+from rtxscale.workloads.training.operators import repeated_calls
 
 
 class Recomputation:
@@ -40,22 +42,29 @@ class Recomputation:
             hook.remove()
         self._hooks = []
 
-    def attest(self, requested: str) -> Attested:
-        """The setting asked for against what the first step's backward ran again."""
-        observed = None
-        if self._seen:
-            observed = f"on, {len(self._again)} of {len(self._layers)} layers" if self._again else "off"
-        verdict = Verdict.NOT_ATTESTED
-        if observed is not None:
-            verdict = Verdict.HONOURED if bool(self._again) == (requested == "on") else Verdict.REFUTED
-        return Attested(
-            subject="workload.checkpointing",
-            requested=requested,
-            observed=observed,
-            verdict=verdict,
-            evidence="layers that ran forward during the first step's backward; not watched when compiled",
-        )
+    def repeated(self) -> tuple[int, int] | None:
+        """Layers that were recomputed, and all layers; None before a backward pass was watched."""
+        return (len(self._again), len(self._layers)) if self._seen else None
 
     def _note(self, layer: nn.Module, _: Any) -> None:
         if self._in_backward:
             self._again.add(layer)
+
+
+def attest_checkpointing(requested: str, layers: tuple[int, int] | None, calls: Mapping[str, int]) -> Attested:
+    """The setting asked for against the layers that ran again, or else the calls of a compiled step.
+
+    `layers` are those of `Recomputation.repeated`, `calls` those of `operators.Operators`.
+    """
+    found, what, evidence = layers, "layers", "layers that ran forward during the first step's backward"
+    if found is None:
+        found, what = repeated_calls(calls), "calls"
+        evidence = "attention and convolutions that a compiled step called forward and backward"
+    observed, verdict = None, Verdict.NOT_ATTESTED
+    if found is not None:
+        again, of = found
+        observed = f"on, {again} of {of} {what}" if again else "off"
+        verdict = Verdict.HONOURED if (again > 0) == (requested == "on") else Verdict.REFUTED
+    return Attested(
+        subject="workload.checkpointing", requested=requested, observed=observed, verdict=verdict, evidence=evidence
+    )

@@ -45,8 +45,17 @@ def test_two_kernels_in_one_graph_are_both_named():
     ],
 )
 def test_verdicts(requested, kernels, stepped, verdict, observed):
-    row = attest_attention(requested, kernels, stepped=stepped)
+    row = attest_attention(requested, kernels, {}, stepped=stepped)
     assert (row.verdict, row.observed) == (verdict, observed)
+
+
+@pytest.mark.parametrize(
+    ("requested", "verdict"), [("auto", Verdict.HONOURED), ("cudnn", Verdict.HONOURED), ("flash", Verdict.REFUTED)]
+)
+def test_a_compiled_step_names_its_kernel_by_what_it_calls(requested, verdict):
+    row = attest_attention(requested, (), {"aten::_scaled_dot_product_cudnn_attention": 2}, stepped=True)
+    assert (row.verdict, row.observed) == (verdict, "cudnn")
+    assert row.evidence == "operators that a compiled step called"
 
 
 def test_repeated_heads_are_grouped_heads():

@@ -118,7 +118,8 @@ def test_checkpointing_changes_no_loss(checkpointing):
     running = prepared(**LORA, checkpointing=checkpointing)
     running.step()
     (row,) = [row for row in running.attest() if row.subject == "workload.checkpointing"]
-    assert (row.observed, row.verdict) == (checkpointing, Verdict.HONOURED)
+    assert row.verdict == Verdict.HONOURED
+    assert row.observed.startswith(checkpointing)
     assert losses(running, 3) == pytest.approx(losses(prepared(**LORA), 4)[1:], rel=1e-6)
 
 
