@@ -32,6 +32,8 @@ TOKEN_BYTES = np.dtype("<u2")
 NOT_OURS = frozenset({"site-packages", "dist-packages", "__pycache__", "test", "tests"})
 """Directories of the standard library that differ from one installation to the next."""
 PIECE_BYTES, WHOLE_BYTES = 1 << 20, 1 << 31
+MOST_JOINED_BYTES = 1 << 31
+"""Text in many files that is joined in memory, in each rank; a single file is mapped, however large."""
 
 
 class DataError(Exception):
@@ -207,7 +209,15 @@ def _bytes_of_text(workload: LanguageWorkload, base: Path) -> NDArray[np.generic
     place = data_place(workload.data_path, base)
     if place.is_file() and place.stat().st_size:
         return np.memmap(place, dtype=np.uint8, mode="r")
-    return _joined(sorted(files_below(place)))
+    files = sorted(files_below(place))
+    total = sum(file.stat().st_size for file in files)
+    if total > MOST_JOINED_BYTES:
+        raise DataError(
+            f"workload.data_path: found {total / 2**30:,.1f} GiB of text in the directory {workload.data_path}, which "
+            f"every rank reads into memory; expected at most {MOST_JOINED_BYTES / 2**30:.0f} GiB, or one file of any "
+            "size, which is memory-mapped: write them into one with cat"
+        )
+    return _joined(files)
 
 
 def _bytes_of_library(workload: LanguageWorkload, base: Path) -> NDArray[np.generic]:

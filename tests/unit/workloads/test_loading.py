@@ -237,6 +237,16 @@ def test_tokens_are_read_in_place_and_the_last_tenth_is_held_out(suffix, tmp_pat
     assert f"t.{suffix}".encode() in travelled, "a worker opens the file itself"
 
 
+def test_a_directory_of_more_text_than_fits_into_memory_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setenv(DIRECTORY_VARIABLE, str(tmp_path))
+    (tmp_path / "texts").mkdir()
+    for name in ("a.txt", "b.txt"):
+        with (tmp_path / "texts" / name).open("wb") as sparse:
+            sparse.truncate(3 << 29)
+    with pytest.raises(DataError, match=r"found 3\.0 GiB of text in the directory texts.*at most 2 GiB.*with cat"):
+        token_sets(language(data="bytes", data_path="texts"))
+
+
 def test_text_is_tokenised_by_its_bytes(tmp_path, monkeypatch):
     monkeypatch.setenv(DIRECTORY_VARIABLE, str(tmp_path))
     (tmp_path / "texts").mkdir()
