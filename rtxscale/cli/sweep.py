@@ -99,17 +99,18 @@ def summary(result: SweepResult) -> list[str]:
         f"{result.finished} of {result.total} trials finished" + (f"; attempts now: {outcomes}" if outcomes else "")
     ]
     if result.outside_median_s is not None:
-        lines.append(f"outside measurement: {result.outside_median_s:.2f} s per warm trial (median)")
+        built = "" if result.build_median_s is None else f", of which {result.build_median_s:.2f} s building"
+        lines.append(f"outside measurement: {result.outside_median_s:.2f} s per warm trial{built} (medians)")
     if result.session_start_median_s is not None:
         lines.append(f"session start: {result.session_start_median_s:.1f} s (median)")
     if result.quarantined:
         lines.append(
-            f"{result.quarantined} trials in quarantine: their cells ended their workers twice in a row; "
+            f"in quarantine: {_trials(result.quarantined)} of cells that ended their workers twice in a row; "
             "`rtxscale show` has the reasons, --fresh tries again in a new run"
         )
     if result.stranded:
         lines.append(
-            f"{result.stranded} trials were not run: a node that they need was lost; the same command again runs them "
+            f"not run: {_trials(result.stranded)}, for a node that they need was lost; the same command again goes on "
             "when it is back"
         )
     if result.failed:
@@ -121,6 +122,10 @@ def summary(result: SweepResult) -> list[str]:
         why = REASONS.get(result.interrupted, result.interrupted)
         lines.append(f"stopped by {why}; the same command again continues where it stopped")
     return lines
+
+
+def _trials(count: int) -> str:
+    return "1 trial" if count == 1 else f"{count} trials"
 
 
 def exit_code(result: SweepResult) -> int:

@@ -83,11 +83,12 @@ def _to_target(order: Order, session: Session, running: Running, report: RankRep
         return report
     if not isinstance(running, Restartable):
         raise TypeError(f"found a target for a workload of kind {order.trial.cell.workload.kind}; expected training")
-    seed = seed_of(order.trial)
+    seed, start = seed_of(order.trial), time.perf_counter()
     running.restart(seed)
     session.control.exchange(None)
     approach = train_to_target(target, running, session)
-    return report if report.rank != 0 else replace(report, facts={**report.facts, **approach.facts(seed)})
+    found = {**approach.facts(seed), "target_run_s": time.perf_counter() - start}
+    return report if report.rank != 0 else replace(report, facts={**report.facts, **found})
 
 
 def _same_order(order: Order, session: Session) -> None:

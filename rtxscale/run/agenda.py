@@ -9,19 +9,12 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 from rtxscale.plan.model import Plan, PlannedSession, PlannedTrial
 from rtxscale.results.outcomes import Outcome, is_finished
-
-KILLING = frozenset({Outcome.CRASHED, Outcome.HANG})
-SAYS_NOTHING = frozenset({Outcome.CANCELLED, Outcome.FOREIGN_PROCESS})
-"""Endings that say nothing about the cell; any other than these and the killing ones breaks the row."""
-QUARANTINE_AFTER = 2
-"""A cell that has ended its workers this often in a row is not tried again: a card that falls off
-the bus at each try, or a hang of five minutes, would take the night from all other cells."""
+from rtxscale.run.quarantine import KILLING, SAYS_NOTHING, deadly
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,17 +54,6 @@ def remaining(plan: Plan, attempts: Mapping[str, list[str]]) -> list[Todo]:
 def needs(todo: Todo, nodes: Collection[str]) -> bool:
     """Whether any worker of a trial's session runs on one of these nodes."""
     return bool(set(todo.session.placement.nodes) & set(nodes))
-
-
-def kills_so_far(rows: Iterable[Mapping[str, Any]]) -> Counter[str]:
-    """Cell id -> how often in a row it has ended its workers, from rows of the trials table in any order."""
-    kills: Counter[str] = Counter()
-    for row in sorted(rows, key=lambda row: row["ended_ns"] or 0):
-        if row["outcome"] in KILLING:
-            kills[row["cell_id"]] += 1
-        elif row["outcome"] not in SAYS_NOTHING:
-            kills[row["cell_id"]] = 0
-    return kills
 
 
 class Agenda:
@@ -150,10 +132,10 @@ class Agenda:
 
     def _set_aside(self) -> int:
         """Take the waiting trials of cells in quarantine off the list."""
-        deadly = {cell_id for cell_id, kills in self._kills.items() if kills >= QUARANTINE_AFTER}
-        if not deadly:
+        cells = deadly(self._kills)
+        if not cells:
             return 0
-        aside = [todo for todo in self._waiting if todo.planned.trial.cell.cell_id in deadly]
-        self._waiting = [todo for todo in self._waiting if todo.planned.trial.cell.cell_id not in deadly]
+        aside = [todo for todo in self._waiting if todo.planned.trial.cell.cell_id in cells]
+        self._waiting = [todo for todo in self._waiting if todo.planned.trial.cell.cell_id not in cells]
         self.quarantined += aside
         return len(aside)

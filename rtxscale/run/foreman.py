@@ -82,7 +82,16 @@ class Tally:
 
     outcomes: Counter[str] = field(default_factory=Counter)
     warm_outside_s: list[float] = field(default_factory=list)
+    warm_build_s: list[float] = field(default_factory=list)
+    """Of these trials: how much of that was building."""
     session_starts_s: list[float] = field(default_factory=list)
+
+    def add(self, row: Mapping[str, Any], *, warm: bool) -> None:
+        """Count a trial by its row; `warm`: its session had served one before."""
+        self.outcomes[row["outcome"]] += 1
+        if warm and row["outcome"] == Outcome.OK and row["outside_s"] is not None:
+            self.warm_outside_s.append(row["outside_s"])
+            self.warm_build_s.append(row.get("build_s") or 0.0)
 
 
 class Foreman:
@@ -206,10 +215,8 @@ class Foreman:
             measured = with_placement(measured, todo.name, live.placement, end.reports)
         tables = with_notes(measured, todo.name, site.board.taken_notes())
         self._ledger.commit(tables | {"trials": trials_table(row), "telemetry": samples})
-        self.tally.outcomes[verdict.outcome] += 1
+        self.tally.add(row, warm=live is not None and live.served > 0)
         self._history.add(row)
-        if live and live.served and verdict.outcome is Outcome.OK and row["outside_s"] is not None:
-            self.tally.warm_outside_s.append(row["outside_s"])
         return row
 
     def _session_for(self, todo: Todo) -> Live | None:

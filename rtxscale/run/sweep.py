@@ -11,7 +11,7 @@ import statistics
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -25,7 +25,7 @@ from rtxscale.results.live import clear_live, write_live
 from rtxscale.results.object_store import hide_credentials
 from rtxscale.results.outcomes import FAILED, is_finished
 from rtxscale.results.write import RunWriter
-from rtxscale.run.agenda import Agenda, Todo, kills_so_far, remaining
+from rtxscale.run.agenda import Agenda, Todo, remaining
 from rtxscale.run.cluster import Connection, connected
 from rtxscale.run.crew import Crew, check_workloads, crew_of
 from rtxscale.run.environment import inventory_rows
@@ -35,11 +35,13 @@ from rtxscale.run.limits import spent_s, stop_times
 from rtxscale.run.nodes import await_nodes
 from rtxscale.run.progress import Board
 from rtxscale.run.pulse import Pulse
+from rtxscale.run.quarantine import kills_so_far, quarantine_words
 from rtxscale.run.ray_setup import ray
 from rtxscale.run.roster import Roster, member_rows, recorded, roster_of
 from rtxscale.run.signals import Interruption
 from rtxscale.run.supervision import Supervision
 from rtxscale.run.watchers import Watchers
+from rtxscale.spec.printable import printable
 from rtxscale.spec.sweep import Sweep
 
 DEADLINE_FLOOR_S = 300.0
@@ -90,7 +92,9 @@ class SweepResult:
     endings: Mapping[str, int] = field(default_factory=dict)
     """Last outcome of each planned trial that is finished, whoever measured it, and how many have it."""
     outside_median_s: float | None = None
-    """Median over this call's warm trials of the seconds outside soak, warm-up, window and collectives."""
+    """Median over this call's warm trials of the column `outside_s`."""
+    build_median_s: float | None = None
+    """Median over the same trials of `build_s`, which is a part of it."""
     session_start_median_s: float | None = None
 
     @property
@@ -124,7 +128,8 @@ def execute(request: SweepRequest) -> SweepResult:
         interruption.arm()
         clear_live(writer.run_dir)
         hide_credentials()
-        print(f"starting: {where(request.address)}", file=request.stream, flush=True)
+        for line in (*quarantine_words(writer.rows("trials")), f"starting: {where(request.address)}"):
+            print(printable(line), file=request.stream, flush=True)
         try:
             metadata = {"rtxscale_sweep": request.sweep.name, "rtxscale_run": writer.run_id}
             with connected(request.address, metadata, partial(print, file=request.stream, flush=True)) as connection:
@@ -290,6 +295,11 @@ def _result(course: Course, writer: RunWriter, interrupted: str | None) -> Sweep
         stranded=course.stranded,
         outcomes=dict(tally.outcomes),
         endings=dict(Counter(tried[-1] for tried in ended)),
-        outside_median_s=statistics.median(tally.warm_outside_s) if tally.warm_outside_s else None,
-        session_start_median_s=statistics.median(tally.session_starts_s) if tally.session_starts_s else None,
+        outside_median_s=_median_s(tally.warm_outside_s),
+        build_median_s=_median_s(tally.warm_build_s),
+        session_start_median_s=_median_s(tally.session_starts_s),
     )
+
+
+def _median_s(seconds: Sequence[float]) -> float | None:
+    return statistics.median(seconds) if seconds else None

@@ -27,10 +27,8 @@ from rtxscale.telemetry.window import summarise, wall_summary
 RANK_TABLES = tuple(name for name in TABLES if name not in ("trials", "telemetry", "environment"))
 RANK_COLUMNS = frozenset(column.name for column in TRIALS if column.writer == "rank")
 SHOWN_GPUS = 8
-MEASURED_SPANS = (
-    *("soak_s", "warmup_s", "window_s", "collectives_s", "no_sync_s"),
-    *("target_s", "target_evaluation_s"),
-)
+MEASURED_SPANS = ("soak_s", "warmup_s", "window_s", "collectives_s", "no_sync_s", "target_run_s")
+"""Columns of wall times, none of which overlaps another: what `outside_s` leaves out."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -198,6 +196,8 @@ def outside_s(wall_s: float, facts: Mapping[str, Any]) -> float | None:
     """Seconds of a trial spent on none of `MEASURED_SPANS`; None where no window was measured.
 
     >>> outside_s(5.0, {"warmup_s": 1.0, "window_s": 3.0})
+    1.0
+    >>> outside_s(9.0, {"warmup_s": 1.0, "window_s": 3.0, "target_run_s": 4.0, "target_s": 2.5})
     1.0
     """
     if facts.get("window_s") is None and facts.get("collectives_s") is None:

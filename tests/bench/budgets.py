@@ -51,7 +51,6 @@ from rtxscale.stats.compare import paired_ratio
 from rtxscale.stats.intervals import log_moments, ratio_interval
 
 PARTS = ("parity", "bandwidth", "outside", "cells")
-MEASURED_SPANS = ("soak_s", "warmup_s", "window_s", "collectives_s")
 LAUNCH_TIMEOUT_S = 900
 MIB = 2**20
 
@@ -313,10 +312,12 @@ def overhead_s(trials: list[dict[str, Any]]) -> float:
     >>> overhead_s([row | {"soak_s": None, "warmup_s": 1.0, "collectives_s": None}])
     9.0
     """
+    from rtxscale.run.trial_rows import MEASURED_SPANS
+
     first = min(trials, key=lambda row: row["started_ns"])
     last_ns = max(row["ended_ns"] for row in trials)
     span_s = (last_ns - first["started_ns"]) / 1e9 + (first["session_start_s"] or 0.0)
-    return float(span_s) - sum(row[name] or 0.0 for row in trials for name in MEASURED_SPANS)
+    return float(span_s) - sum(row.get(name) or 0.0 for row in trials for name in MEASURED_SPANS)
 
 
 # --- output -----------------------------------------------------------------------------------------------------------

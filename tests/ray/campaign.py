@@ -31,8 +31,8 @@ TITLES = {"rank": "RayTrainWorker", "telemetry": "ray::Watcher", "session": "ray
 TARGETS = ("driver", "rank", "telemetry", "session", "raylet")
 OURS = re.compile(r"RayTrainWorker|TrainController|ray::(Watcher|Host|Hub|Turn|TorchrunHost)|rtxscale[. ](rank|sweep)")
 ACKNOWLEDGED = re.compile(r"^\[\d+/\d+\] (?P<cell>.+?): ok", re.MULTILINE)
-STRANDED = "were not run: a node that they need was lost"
-GIVEN_UP = re.compile(r"^(\d+ trials in quarantine|\d+ of the finished trials failed)", re.MULTILINE)
+STRANDED = ", for a node that they need was lost; "
+GIVEN_UP = re.compile(r"^(in quarantine: \d+|\d+ of the finished trials failed)", re.MULTILINE)
 KILLED = frozenset({"crashed", "hang"})
 PLACES = ("packed", "spread")
 """Both workers on the head, and one on each node."""

@@ -119,7 +119,8 @@ def method(run: Run, counts: TrialCounts) -> list[tuple[str, str]]:
 
 _METHOD_COLUMNS = (
     *("study", "workload", "precision", "compile", "profile", "steady_criterion", "isolation", "launcher"),
-    *("outcome", "visit", "stage", "session_id", "window_s", "window_steps", "warmup_s", "soak_s", "outside_s"),
+    *("outcome", "visit", "stage", "session_id", "window_s", "window_steps", "warmup_s", "soak_s"),
+    *("position", "outside_s", "build_s"),
     *("started_ns", "ended_ns", "device", "device_names", "cell_json", "source"),
 )
 
@@ -148,12 +149,22 @@ def _method(trials: pl.DataFrame, counts: TrialCounts) -> Iterator[tuple[str, st
     yield "Soak", _median(soaked.filter(soaked > 0), "s", nothing="none" if soaked.len() else UNKNOWN)
     yield "Window", f"{_median(counted['window_s'], 's')}, {_median(counted['window_steps'], 'steps')} (medians)"
     yield "Steady state", steady_words(counted)
-    yield (
-        "Outside",
-        _median(counted["outside_s"], "s of a trial neither soak, warm-up, window nor collectives (median)"),
-    )
+    yield "Outside", outside_words(counted)
     yield "Throughput", "as the imported file says it" if counts.imported else THROUGHPUT
     yield "Intervals", "95 %, over sessions (Welch's t on logs of session means)"
+
+
+def outside_words(counted: pl.DataFrame) -> str:
+    """What a warm trial takes beside its measurement, and how much of that is building.
+
+    The first trial of a session is not warm.
+    """
+    known = counted.filter(pl.col("position") > 0, pl.col("outside_s").is_not_null())
+    if known.is_empty():
+        return UNKNOWN
+    spans = "soak, warm-up, window, collectives, no_sync arm nor run to a target"
+    outside, built = (_median(known[column], "s") for column in ("outside_s", "build_s"))
+    return f"{outside} of a warm trial that are neither {spans}, of which building {built} (medians)"
 
 
 def _visits(trials: pl.DataFrame) -> str:

@@ -40,6 +40,11 @@ def test_a_cut_sweep_says_how_far_it_came_and_how_to_go_on():
     assert "the same command again continues where it stopped" in text
 
 
+def test_time_outside_measurement_says_how_much_of_it_is_building():
+    lines = sweep.summary(result(outside_median_s=5.93, build_median_s=5.1))
+    assert "outside measurement: 5.93 s per warm trial, of which 5.10 s building (medians)" in lines
+
+
 def test_a_sweep_that_mostly_failed_says_so():
     text = "\n".join(sweep.summary(result(endings={"ok": 1, "crashed": 8, "oom": 1})))
     assert "8 of the finished trials failed: all ended 8 crashed, 1 ok, 1 oom" in text

@@ -16,6 +16,7 @@ from rtxscale.rank.control import Control
 from rtxscale.rank.mailbox import MailboxGiver
 from rtxscale.rank.place import Place
 from rtxscale.rank.session import Session
+from rtxscale.run.trial_rows import MEASURED_SPANS
 from rtxscale.spec.cell import Trial
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "analysis"))
@@ -170,7 +171,9 @@ def test_two_ranks_train_to_a_target_together(answers):
     assert facts["target_reached"]
     assert facts["target_value"] >= 0.5
     assert facts["target_work"] == 16 * WORLD * facts["target_steps"]
-    assert answers["to target"].wall_s > facts["target_s"] + facts["target_evaluation_s"]
+    assert answers["to target"].wall_s > facts["target_run_s"] > facts["target_s"] + facts["target_evaluation_s"]
+    spans_s = sum(facts[name] or 0.0 for name in ("build_s", *MEASURED_SPANS))
+    assert spans_s <= answers["to target"].wall_s, "spans do not overlap"
     assert facts["input_share"] > 0, "digits come from a loader"
     assert "target_reached" not in answers["small buckets"].facts
 

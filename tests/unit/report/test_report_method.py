@@ -9,12 +9,21 @@ import polars as pl
 import pytest
 
 from rtxscale.report.tables.conclusions import cells_table
-from rtxscale.report.tables.evidence import method, profile_words, steady_words, study_words
+from rtxscale.report.tables.evidence import method, outside_words, profile_words, steady_words, study_words
 from rtxscale.report.trial_counts import trial_counts
 from rtxscale.spec.cell import Cell, Measure
 
 GATED = "halves differ by +0.10%, drift -0.20%; temperature +0.10 degC/min (at most 0.5), SM clock +0.00%/min"
 SILENT = "halves differ by +0.10%, drift -0.20%; temperature not readable, SM clock +0.00%/min (at most 0.20%)"
+
+
+def test_time_outside_measurement_is_that_of_warm_trials():
+    rows = [(0, 9.0, 8.0), (1, 0.5, 0.25), (2, 0.75, 0.25), (3, None, 4.0)]
+    frame = pl.DataFrame(rows, schema=["position", "outside_s", "build_s"], orient="row")
+    said = outside_words(frame)
+    assert said.startswith("0.625 s of a warm trial that are neither soak, warm-up, window, collectives")
+    assert said.endswith("nor run to a target, of which building 0.250 s (medians)")
+    assert outside_words(frame.head(1)) == "unknown"
 
 
 def trials(*measures, device="cuda", criteria=(GATED,)):

@@ -7,7 +7,8 @@ import pytest
 from planned import planned_session
 
 from rtxscale.plan.model import Placement
-from rtxscale.run.agenda import Agenda, Todo, kills_so_far, needs, remaining
+from rtxscale.run.agenda import Agenda, Todo, needs, remaining
+from rtxscale.run.quarantine import kills_so_far, quarantine_words
 
 FIRST = planned_session("first", 1.0, 2.0)
 SECOND = planned_session("second", 1.0, gpus=2)
@@ -130,6 +131,24 @@ def test_quarantine_outlives_the_driver():
     agenda = Agenda(remaining(VISITS, {}), kills=kills)
     assert {todo.planned.trial.cell for todo in agenda.quarantined} == {first.planned.trial.cell}
     assert names(agenda) == [("first", 2.0, 1), ("again", 2.0, 1)]
+
+
+def test_before_anything_starts_a_run_names_its_cells_in_quarantine_and_the_way_out():
+    first, second = remaining(VISITS, {})[:2]
+    told = {"axes_json": '{"gpus": 1, "ddp.bucket_mib": 1.0}', "message": "no word for 300 s"}
+    rows = [row(first, "hang", 2) | told, row(second, "crashed", 3), row(first, "crashed", 1), row(second, "ok", 4)]
+    said = quarantine_words(rows)
+    assert said[0].startswith("quarantine: 1 cell of this run has ended the workers twice in a row")
+    assert said[1] == "  gpus=1 ddp.bucket_mib=1.0: hang: no word for 300 s"
+    assert "--fresh tries it again" in said[2]
+    assert quarantine_words(rows[1:]) == []
+
+
+def test_of_many_cells_in_quarantine_a_few_are_named():
+    rows = [{"cell_id": f"cell{n}", "outcome": "crashed", "ended_ns": turn} for turn in (1, 2) for n in range(6)]
+    said = quarantine_words(rows)
+    assert said[0].startswith("quarantine: 6 cells of this run have")
+    assert said[1:-1] == [*(f"  cell{n}: crashed" for n in range(4)), "  and 2 more"]
 
 
 def test_of_two_limits_the_first_is_named():

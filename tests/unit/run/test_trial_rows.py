@@ -10,6 +10,7 @@ from rtxscale.results.outcomes import Outcome
 from rtxscale.results.schema import TRIALS, arrow_schema, table
 from rtxscale.run.agenda import Todo
 from rtxscale.run.failures import Verdict
+from rtxscale.run.foreman import Tally
 from rtxscale.run.trial_rows import (
     RANK_COLUMNS,
     Served,
@@ -90,6 +91,23 @@ def test_the_row_fits_the_schema_and_holds_every_column_of_run_and_plan():
 def test_time_outside_is_what_nothing_was_measured_in():
     assert row()["wall_s"] == 6.0
     assert row()["outside_s"] == pytest.approx(6.0 - 1.5 - 3.0 - 1.0)
+
+
+def test_the_run_to_a_target_is_measurement_from_its_restart_to_its_last_look():
+    """Of a trial of 9 s with the window and all else 5.5 s: restart, first step and evaluation are no overhead."""
+    served = replace(SERVED, ended_ns=SERVED.started_ns + 9 * SECOND_NS)
+    to_target = {"target_s": 1.5, "target_evaluation_s": 0.25, "target_run_s": 3.0}
+    assert row(facts=FACTS | to_target, served=served)["outside_s"] == pytest.approx(9.0 - 5.5 - 3.0)
+
+
+def test_only_warm_trials_that_ended_well_say_what_a_trial_takes_beside_its_measurement():
+    tally = Tally()
+    tally.add({"outcome": "ok", "outside_s": 9.0, "build_s": 8.0}, warm=False)
+    tally.add({"outcome": "unsteady", "outside_s": 7.0, "build_s": 6.0}, warm=True)
+    tally.add({"outcome": "ok", "outside_s": 0.5, "build_s": 0.375}, warm=True)
+    tally.add({"outcome": "ok", "outside_s": None}, warm=True)
+    assert (tally.warm_outside_s, tally.warm_build_s) == ([0.5], [0.375])
+    assert tally.outcomes == {"ok": 3, "unsteady": 1}
 
 
 def test_without_a_window_there_is_no_time_outside():
