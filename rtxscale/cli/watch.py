@@ -32,7 +32,8 @@ def watch(
 ) -> None:
     """Follow the sweep that writes RUN until it ends.
 
-    One live line with a sparkline of the last throughputs; plain lines, one per change, when not on a terminal.
+    One live line with a sparkline of the last throughputs of the newest trial's model; plain lines, one per change,
+    when not on a terminal.
     """
     from rich.console import Console
     from rich.live import Live
@@ -70,7 +71,7 @@ def state_words(state: LiveState | None) -> str:
         return "starting"
     parts = [f"{state.finished}/{state.total}"]
     parts += [f"{duration(state.left_s)} left"] if state.left_s is not None else []
-    parts += [sparkline(state.throughputs[-20:])] if state.throughputs else []
+    parts += [f"{sparkline(state.throughputs[-20:])} {state.series}".rstrip()] if state.throughputs else []
     parts.append(state.current)
     parts += [f"last: {state.last}"] if state.last else []
     return " | ".join(parts)

@@ -31,7 +31,8 @@ class LiveState:
     """How far a sweep is; `updated_ns` is Unix time, `left_s` an estimate in seconds.
 
     `throughputs` are those of the trials that ended since the driver started, oldest first, with None for one that has
-    none; only the last ones are kept.
+    none; only the last ones are kept, and only those of the newest one's workload, which `series` names with the unit:
+    rates of different models cannot be compared.
     """
 
     updated_ns: int
@@ -43,6 +44,7 @@ class LiveState:
     temperature_c: float | None = None
     power_w: float | None = None
     throughputs: tuple[float | None, ...] = ()
+    series: str = ""
 
 
 def write_live(run_dir: Path, state: LiveState) -> None:
@@ -113,8 +115,8 @@ def _put(path: Path, text: str) -> None:
 
 def _checked(data: dict[str, Any]) -> LiveState | None:
     """The state, if every field of it has its type."""
-    wholes, texts, numbers = ("updated_ns", "total", "finished"), ("current", "last"), READINGS
-    state = {"last": "", **dict.fromkeys(numbers), "throughputs": [], **data}
+    wholes, texts, numbers = ("updated_ns", "total", "finished"), ("current", "last", "series"), READINGS
+    state = {"last": "", "series": "", **dict.fromkeys(numbers), "throughputs": [], **data}
     sound = (
         all(is_whole(state.get(name)) for name in wholes)
         and all(isinstance(state.get(name), str) for name in texts)

@@ -45,7 +45,10 @@ class Board:
         self._began: float | None = None
         self._served = 0
         self._readings: Mapping[str, Any] = {}
-        self._throughputs: deque[float | None] = deque(maxlen=SHOWN_THROUGHPUTS)
+        self._throughputs: dict[str, deque[float | None]] = {}
+        """By workload: what is drawn together must be comparable."""
+        self._units: dict[str, str] = {}
+        self._newest = ""
 
     def __enter__(self) -> Board:
         """Start the live line, on a terminal."""
@@ -81,7 +84,7 @@ class Board:
             self._served += 1
             self._finished += not (row["outcome"] == "cancelled" or self._will_retry(todo, row["outcome"]))
             self._last = result_words(row)
-            self._throughputs.append(row.get("throughput_per_s") if row["outcome"] == "ok" else None)
+            self._keep_throughput(todo.planned.trial.cell.workload.label, row)
         if self._live:
             self.refresh()
             return
@@ -124,7 +127,8 @@ class Board:
                 left_s=self.left_s(),
                 temperature_c=self._readings.get("temperature_c"),
                 power_w=self._readings.get("power_w"),
-                throughputs=tuple(self._throughputs),
+                throughputs=tuple(self._throughputs.get(self._newest, ())),
+                series=", ".join(filter(None, (self._newest, self._units.get(self._newest)))),
             )
 
     def refresh(self) -> None:
@@ -139,6 +143,14 @@ class Board:
             return rest * self._expected_s
         elapsed_s = time.monotonic() - self._began
         return rest * (elapsed_s + PRIOR * self._expected_s) / (self._served + PRIOR)
+
+    def _keep_throughput(self, workload: str, row: Mapping[str, Any]) -> None:
+        """The trial's rate, among those of its workload."""
+        self._newest = workload
+        kept = self._throughputs.setdefault(workload, deque(maxlen=SHOWN_THROUGHPUTS))
+        kept.append(row.get("throughput_per_s") if row["outcome"] == "ok" else None)
+        if unit := row.get("work_unit"):
+            self._units[workload] = f"{unit}/s"
 
     def _begin(self) -> None:
         if self._began is None:

@@ -95,7 +95,7 @@ def test_stop_without_a_driver_is_an_error(root, sweep):
 
 def test_watch_follows_until_the_driver_ends(root, sweep, monkeypatch):
     writer = RunWriter.open(root, sweep.sweep, sweep.text)
-    write_live(writer.run_dir, state(throughputs=(1.0, 2.0)))
+    write_live(writer.run_dir, state(throughputs=(1.0, 2.0), series="vision/resnet18, image/s"))
     steps = [lambda: None, lambda: write_live(writer.run_dir, state(finished=4)), lambda: None, writer.close]
     waited = []
 
@@ -109,7 +109,7 @@ def test_watch_follows_until_the_driver_ends(root, sweep, monkeypatch):
     assert shown.exit_code == 0
     lines = shown.output.splitlines()
     assert [line.split(" | ")[0].rpartition(" ")[2] for line in lines[:-1]] == ["3/8", "4/8"]
-    assert "▄█" in lines[0]
+    assert "| ▄█ vision/resnet18, image/s |" in lines[0]
     assert "the driver has ended; no trial" in lines[-1]
     assert "starting" not in shown.output
     assert read_live(writer.run_dir) is None, "taken away with the lock"

@@ -1,9 +1,11 @@
 import io
+from dataclasses import replace
 
 from planned import planned_session
 
 from rtxscale.run.agenda import Todo
 from rtxscale.run.progress import Board, cell_words, result_words
+from rtxscale.spec.workload import LanguageWorkload
 
 SESSION = planned_session("s", 1.0, 2.0, gpus=2)
 
@@ -93,3 +95,18 @@ def test_other_terminals_are_told_the_same():
     assert (state.temperature_c, state.power_w, state.last) == (61.0, 840.0, "oom")
     assert state.current == "gpus=2 ddp.bucket_mib=1.0 (batch 4, visit 1)"
     assert state.left_s > 0
+
+
+def test_throughputs_told_to_other_terminals_are_of_one_model():
+    """Images of one model beside tokens of another make no line."""
+    resnet = todo()
+    cell = resnet.planned.trial.cell
+    language = LanguageWorkload(kind="language", size="tiny", batch_per_gpu=4)
+    trial = resnet.planned.trial.model_copy(update={"cell": cell.model_copy(update={"workload": language})})
+    decoder = replace(resnet, planned=replace(resnet.planned, trial=trial))
+    shown, _ = board()
+    for one, rate, unit in ((resnet, 10.0, "image"), (decoder, 9e5, "token"), (resnet, 12.0, "image")):
+        shown.trial_ended(one, {"outcome": "ok", "message": "", "throughput_per_s": rate, "work_unit": unit})
+    assert (shown.state().throughputs, shown.state().series) == ((10.0, 12.0), "vision/resnet18, image/s")
+    shown.trial_ended(decoder, {"outcome": "crashed", "message": "rank 0: gone"})
+    assert (shown.state().throughputs, shown.state().series) == ((9e5, None), "language/tiny, token/s")
