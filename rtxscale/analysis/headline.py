@@ -153,16 +153,15 @@ def _settings(cell: dict[str, Any]) -> str:
 
 
 def _beside_subject(cell: dict[str, Any], words: str) -> str:
-    """Settings in words without those that the workload's or the card's name says; a compile mode is called one.
+    """Settings in words without those that the workload's or the card's name says.
 
-    >>> _beside_subject({"workload": "vision/vgg", "device_name": "H200"}, "model vgg, compile default, fp32")
-    'compile mode default, fp32'
+    >>> _beside_subject({"workload": "vision/vgg", "device_name": "H200"}, "model vgg, torch.compile, fp32")
+    'torch.compile, fp32'
     """
     kind, _, name = cell["workload"].partition("/")
     subject = {in_words(axis, kind if axis == "workload.kind" else name) for axis in SUBJECT_AXES}
     said = {cell["workload"], cell["device_name"], DEFAULTS, UNTOLD, *subject}
-    kept = [word for word in words.split(", ") if word not in said]
-    return ", ".join("compile mode default" if word == "compile default" else word for word in kept)
+    return ", ".join(word for word in words.split(", ") if word not in said)
 
 
 def _winner(

@@ -20,7 +20,7 @@ from rtxscale.analysis.effects import compared_cells
 from rtxscale.analysis.efficiency import ABOVE_ONE, SUPERLINEAR
 from rtxscale.analysis.flags import MEANINGS
 from rtxscale.analysis.headline import TOO_WIDE, too_wide
-from rtxscale.analysis.settings import SIZE_AXES
+from rtxscale.analysis.settings import SIZE_AXES, differing
 from rtxscale.results.outcomes import Outcome
 from rtxscale.spec.sweep import SUBJECT_AXES
 from rtxscale.stats.rounding import fixed, places
@@ -150,10 +150,9 @@ def _without_base(evidence: Evidence) -> Iterator[str]:
         yield f"No efficiency from {_some(single['label'])}: no larger {one} count has the same batch and settings."
     else:
         results = "results of more" if evidence.advice.imported else "more"
-        yield (
-            f"Only one {one} has a result ({'; '.join(single['label'].head(SHOWN))}): {evidence.advice.run} {results} "
-            f"{one}s for an efficiency."
-        )
+        told = differing(single["label"].to_list())
+        named = f" ({_first(told)})" if told else ""
+        yield f"Only one {one} has a result{named}: {evidence.advice.run} {results} {one}s for an efficiency."
 
 
 def _suspicious(evidence: Evidence) -> Iterator[str]:
@@ -323,6 +322,9 @@ def _worker(evidence: Evidence) -> str:
 
 def _some(labels: Iterable[str]) -> str:
     """The first few labels and how many more."""
-    names = list(labels)
-    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return "; ".join(f"({name})" for name in names[:SHOWN]) + more
+    return _first([f"({label})" for label in labels])
+
+
+def _first(texts: Sequence[str]) -> str:
+    more = f" and {len(texts) - SHOWN} more" if len(texts) > SHOWN else ""
+    return "; ".join(texts[:SHOWN]) + more

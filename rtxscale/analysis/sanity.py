@@ -13,6 +13,7 @@ from typing import Any
 import polars as pl
 
 from rtxscale.analysis.frames import shaped
+from rtxscale.analysis.settings import in_words
 from rtxscale.analysis.tables import SANITY
 from rtxscale.devices.facts import EFFICIENCY_CONDITIONS, GpuFacts
 from rtxscale.devices.gpus import find_gpu
@@ -183,9 +184,8 @@ def _compile(case: Case) -> Iterator[Row]:
         bounds = [most["ratio_low"], most["ratio_high"]] if known else [None, None]
         nvlink = any((card := case.card(cell_id)) is not None and card.nvlink for cell_id in case.cells)
         floor = one["ratio_low"] if known else one["ratio"]
-        words = (
-            f"compile {most['value']} gains {most['ratio']:.3f} at {most['gpus']} GPUs and {one['ratio']:.3f} at one"
-        )
+        mode = in_words("workload.compile", most["value"])
+        words = f"{mode} gains {most['ratio']:.3f} at {most['gpus']} GPUs and {one['ratio']:.3f} at one"
         unmet = "the cards have NVLink" if nvlink else "" if known else "too few visits for an interval"
         row = judged(most["ratio"], bounds, (floor, None), words, unmet)
         yield row | {"gpus": most["gpus"]}

@@ -7,7 +7,7 @@ by `analysis.cells`.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -27,6 +27,8 @@ UNCOMPARED = ("collectives.", "nccl.unsafe", "measure.loss_budget", "target.")
 DEFAULTS, UNTOLD = "defaults", "settings not told"
 """What a cell is called that changes nothing: by us, or by somebody who has said nothing of the communication."""
 
+COMPILED = {"off": "no compile", "default": "torch.compile"}
+"""The mode `default` is not named: a label with that word reads like the default cell."""
 WORDS: dict[str, Callable[[str], str]] = {
     "gpus": lambda value: f"gpus {value}",
     "nodes": lambda value: f"{value} node{'' if value == '1' else 's'}",
@@ -39,7 +41,7 @@ WORDS: dict[str, Callable[[str], str]] = {
     "ddp.bucket_mib": lambda value: f"bucket {value} MiB",
     "workload.label": lambda value: value,
     "workload.precision": lambda value: value,
-    "workload.compile": lambda value: "no compile" if value == "off" else f"compile {value}",
+    "workload.compile": lambda value: COMPILED.get(value, f"torch.compile {value}"),
     "workload.batch_per_gpu": lambda value: f"batch {value} per GPU",
     "workload.global_batch": lambda value: f"global batch {value}",
     "launcher": lambda value: value,
@@ -137,11 +139,23 @@ def read_settings(cell_json: str | None, cell_id: str, axes: Iterable[str], held
 def beside_size(label: str) -> str:
     """A cell's label without the number of GPUs and the batch, for texts that name those themselves.
 
-    >>> beside_size("gpus 2, batch 64 per GPU, bf16, compile default"), beside_size("gpus 1")
-    ('bf16, compile default', '')
+    >>> beside_size("gpus 2, batch 64 per GPU, bf16, torch.compile"), beside_size("gpus 1")
+    ('bf16, torch.compile', '')
     """
     size = ("gpus ", "batch ", "global batch ", DEFAULTS, UNTOLD)
     return ", ".join(part for part in label.split(", ") if not part.startswith(size))
+
+
+def differing(labels: Sequence[str]) -> list[str]:
+    """Of each label the parts that not all of them share, such as `gpus 1` in a list of 1-GPU cells; of one nothing.
+
+    >>> differing(["gpus 1, bf16, batch 8 per GPU", "gpus 1, fp32, batch 8 per GPU"]), differing(["gpus 1, bf16"])
+    (['bf16', 'fp32'], [])
+    """
+    parts = [label.split(", ") for label in labels]
+    shared = set(parts[0]).intersection(*parts[1:]) if parts else set()
+    told = (", ".join(part for part in some if part not in shared) for some in parts)
+    return list(dict.fromkeys(words for words in told if words))
 
 
 def is_communication(path: str) -> bool:
@@ -158,6 +172,8 @@ def in_words(axis: str, value: str) -> str:
 
     >>> in_words("nccl.channels", "8"), in_words("workload.image_size", "224")
     ('8 channels', 'image_size 224')
+    >>> [in_words("workload.compile", mode) for mode in ("off", "default", "max-autotune")]
+    ['no compile', 'torch.compile', 'torch.compile max-autotune']
     """
     known = WORDS.get(axis)
     return known(value) if known else f"{axis.rpartition('.')[2]} {value}"

@@ -43,6 +43,7 @@ from rtxscale.report.tables.evidence import (
 from rtxscale.report.tables.findings import findings_table, findings_words, tool_texts
 from rtxscale.report.tables.meaning import cost_table, meaning_tables, sanity_words
 from rtxscale.report.tables.memory import memory_table
+from rtxscale.report.tables.time_to_target import target_table
 from rtxscale.report.trial_counts import trial_counts
 from rtxscale.report.trial_evidence import TrialEvidence, trial_evidence
 from rtxscale.results.outcomes import SIMULATED
@@ -116,6 +117,7 @@ def _parts(run: Run, conclusions: Conclusions, workers: str, declaration: Declar
     yield Part(key="best", title="Best cells", tables=best)
     yield Part(key="budget", title="Loss budget", tables=[budget_table(conclusions, workers)])
     yield Part(key="knobs", title="Settings", tables=[effects_table(conclusions, workers)])
+    yield Part(key="targets", title="Time to target", tables=[target_table(conclusions, workers)])
     yield Part(key="bandwidth", title="Bandwidth", tables=list(bandwidth_tables(conclusions, workers)))
     yield Part(key="steady", title="Steady state")
     yield Part(key="telemetry", title="Temperature, clocks and power")

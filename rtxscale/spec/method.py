@@ -1,7 +1,7 @@
 """What a measure claims: what it lacks to be published, what in it can never hold, its steady-state criterion in words.
 
-Pure; looks at nothing but a `Measure`. Called by `spec.checks`, `plan.rules`, `plan.notes` and
-`report.tables.evidence`, so that a file, a plan and a report say the same.
+Beside it what a target is, in words. Pure; looks at nothing but a `Measure` or a `Target`. Called by `spec.checks`,
+`plan.rules`, `plan.notes` and `report`, so that a file, a plan and a report say the same.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from pydantic import ValidationError
 
-from rtxscale.spec.cell import PROFILES, Measure
+from rtxscale.spec.cell import PROFILES, Measure, Target
 
 PUBLISHED = PROFILES["published"]
 LEAST_WINDOW_S = 30.0
@@ -59,6 +59,29 @@ def measure_of(cell_json: str) -> Measure | None:
         return Measure.model_validate(json.loads(cell_json).get("measure", {}))
     except (ValidationError, ValueError, AttributeError):
         return None
+
+
+def target_of(cell_json: str) -> Target | None:
+    """The target of a cell as recorded; None where it has none, or one that cannot be read.
+
+    >>> target_of('{"target":{"metric":"loss","value":2.5}}') == Target(metric="loss", value=2.5), target_of("{}")
+    (True, None)
+    """
+    try:
+        return Target.model_validate(json.loads(cell_json)["target"])
+    except (ValidationError, ValueError, TypeError, KeyError):
+        return None
+
+
+def target_words(target: Target) -> str:
+    """When a target is reached, and how it is looked at.
+
+    >>> target_words(Target(metric="top1", value=0.9))
+    'top1 at least 0.9 of up to 1,024 held-out samples, looked at every 20 steps'
+    """
+    relation = "at least" if target.metric == "top1" else "at most"
+    seen = "" if target.metric == "loss" else f" of up to {target.samples:,} held-out samples"
+    return f"{target.metric} {relation} {target.value:g}{seen}, looked at every {target.every_steps} steps"
 
 
 def shortfalls(measure: Measure) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import polars as pl
 
 from rtxscale.analysis.conclusions import Conclusions
+from rtxscale.analysis.sanity import AMP
 from rtxscale.devices.gpus import find_gpu
 from rtxscale.report.charts.bandwidth import bandwidth_figures
 from rtxscale.report.charts.bandwidth_references import references_of
@@ -22,6 +23,7 @@ from rtxscale.report.charts.knobs import effects_figure, heat_figures
 from rtxscale.report.charts.scaling import Expectation, scaling_figures
 from rtxscale.report.charts.steady import steady_figure
 from rtxscale.report.charts.telemetry import telemetry_figures
+from rtxscale.report.charts.time_to_target import target_figures
 from rtxscale.report.charts.topology import topology_figures
 from rtxscale.report.numbers import short, worker_word
 from rtxscale.report.trial_evidence import with_trials
@@ -46,6 +48,7 @@ def _figures(run: Run, conclusions: Conclusions, trials: pl.DataFrame) -> Iterat
     effects = effects_figure(conclusions.effects, workers)
     if effects is not None:
         yield effects
+    yield from target_figures(trials, conclusions.targets, workers)
     references = references_of(run, conclusions.bandwidth, cells, conclusions.device)
     yield from bandwidth_figures(conclusions.bandwidth, cells, workers, references)
     yield from budget_figures(conclusions.budget, workers)
@@ -74,4 +77,10 @@ def expectation(trials: pl.DataFrame) -> Expectation:
     if facts is None:
         return Expectation(silence=f"nothing is documented of {short(name, 60)}")
     silence = f"no range is documented for {facts.label}"
-    return Expectation(card=facts.label, target=facts.p21_target, extra_gpu=facts.efficiency_range, silence=silence)
+    target = None if not facts.p21_target else any_with_amp_and_compile(trials)
+    return Expectation(card=facts.label, target=target, extra_gpu=facts.efficiency_range, silence=silence)
+
+
+def any_with_amp_and_compile(trials: pl.DataFrame) -> bool:
+    """Whether any trial is one of those that P21 sets its target for."""
+    return not trials.filter(pl.col("precision").is_in(AMP), pl.col("compile") != "off").is_empty()

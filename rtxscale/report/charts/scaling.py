@@ -14,21 +14,23 @@ from typing import Any
 import altair as alt
 import polars as pl
 
+from rtxscale.analysis.sanity import TARGET
 from rtxscale.report.charts.figure import Figure, any_known, chart_of, series_color, series_shape, tooltips
 from rtxscale.report.chosen import GREY
 from rtxscale.report.numbers import TOO_WIDE, finite, no_bar, throughput_unit
 from rtxscale.report.scaling_curves import Curve, curve_of
 
-TARGET = 0.9
-"""Weak data-parallel efficiency that the playbook asks of some cards (P21)."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Expectation:
-    """What is known beforehand of the card: whether P21's target applies, and its range of extra-GPU efficiency."""
+    """What is known beforehand of the card: whether P21's target applies, and its range of extra-GPU efficiency.
+
+    P21 asks a weak efficiency of some cards, with AMP and compile: of a card that has it, `target` says whether any
+    trial is of that kind. `card` is empty where nothing is known.
+    """
 
     card: str = ""
-    target: bool = False
+    target: bool | None = None
     extra_gpu: tuple[float, float] | None = None
     silence: str = ""
     """Why no range is known."""
@@ -185,17 +187,18 @@ def _expected_rows(counts: list[int], extra_gpu: tuple[float, float]) -> list[di
 def _reference_lines(
     expectation: Expectation, y: alt.Axis, scale: alt.Scale
 ) -> tuple[list[alt.Chart], list[alt.Chart], str]:
-    """The ideal line and the target, its label, which stands on everything, and what the target was set for."""
+    """The ideal line; and where the target applies that one, its label, which stands on everything, and words of it."""
     at = alt.Y("efficiency:Q", axis=y, scale=scale)
-    target = chart_of("target")
-    lines = [chart_of("one").mark_rule(style="ideal").encode(y=at), target.mark_rule(style="target").encode(y=at)]
+    ideal, target = chart_of("one").mark_rule(style="ideal").encode(y=at), chart_of("target")
+    conditions = f"for {expectation.card} with AMP and compile"
+    if not expectation.target:
+        asked = expectation.target is not None
+        return [ideal], [], f"No target: {TARGET} is set {conditions}, as no trial here is. " if asked else ""
     label = [
         target.mark_text(style=style, align="left", dx=4, dy=-8).encode(x=alt.value(0), y=at, text="text:N")
         for style in ("halo", "target-label")
     ]
-    if expectation.target:
-        return lines, label, f"Dotted: the target {TARGET} for {expectation.card} with AMP and compile. "
-    return lines, label, f"Dotted: {TARGET}, the target set for weak scaling of some cards with AMP and compile. "
+    return [ideal, target.mark_rule(style="target").encode(y=at)], label, f"Dotted: the target {TARGET} {conditions}. "
 
 
 def _rows(curve: Curve, field: str) -> dict[str, list[dict[str, Any]]]:
@@ -213,10 +216,9 @@ def _shift(curve: Curve, series: str) -> float:
 
 
 def _reference_rows(curve: Curve, expectation: Expectation) -> dict[str, list[dict[str, Any]]]:
-    rows: dict[str, list[dict[str, Any]]] = {
-        "one": [{"efficiency": 1.0}],
-        "target": [{"efficiency": TARGET, "text": f"target {TARGET}"}],
-    }
+    rows: dict[str, list[dict[str, Any]]] = {"one": [{"efficiency": 1.0}]}
+    if expectation.target:
+        rows["target"] = [{"efficiency": TARGET, "text": f"target {TARGET}"}]
     if expectation.extra_gpu:
         rows["expected"] = _expected_rows(curve.counts, expectation.extra_gpu)
     return rows

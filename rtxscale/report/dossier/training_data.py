@@ -21,7 +21,7 @@ from rtxscale.report.dossier.facts import (
     measured,
     not_applicable,
 )
-from rtxscale.spec.cell import Target
+from rtxscale.spec.method import target_words
 
 Derived = Callable[[Facts], Answer | None]
 
@@ -68,14 +68,8 @@ def _augmentations(facts: Facts) -> Answer | None:
 
 def target(facts: Facts) -> Answer | None:
     """The exact target of each cell that has one; None where none has."""
-    texts = sorted({_words(cell.target) for cell in facts.cells if cell.target is not None})
+    texts = sorted({target_words(cell.target) for cell in facts.cells if cell.target is not None})
     return measured(distinct(texts), "sweep: target") if texts else None
-
-
-def _words(target: Target) -> str:
-    relation = "at least" if target.metric == "top1" else "at most"
-    seen = "" if target.metric == "loss" else f" of up to {target.samples:,} held-out samples"
-    return f"{target.metric} {relation} {target.value:g}{seen}, looked at every {target.every_steps} steps"
 
 
 def time_to_target(facts: Facts) -> Answer | None:

@@ -209,9 +209,9 @@ def test_between_models_the_rate_does_not_choose():
     rows += of_model("wide", 1, 100.0) + of_model("wide", 2, 120.0)
     found = concluded(rows, MODELS)
     assert "run vision/tall at 1.83x" in found.headline, "within one model the rate chooses: compiled"
-    assert "one of 3 default curves, with compile mode default and NCCL's and DDP's defaults" in found.headline
+    assert "one of 3 default curves, with torch.compile and NCCL's and DDP's defaults" in found.headline
     first, *_ = scaling_tables(found, "GPUs")
-    assert "model tall, compile default" in first.title
+    assert "model tall, torch.compile" in first.title
     assert "tall" in curve_of("weak", found.efficiency, found.cells).labels[0]
 
 
@@ -225,14 +225,14 @@ def test_without_a_default_too_the_first_model_leads_sentence_tables_and_charts(
     assert "tall" in curve_of("weak", found.efficiency, found.cells).labels[0]
 
 
-def test_a_model_is_named_once_and_a_mode_of_compilation_is_called_one():
+def test_a_model_is_named_once_and_no_mode_of_compilation_reads_like_the_default_cell():
     rows = of_model("tall", 2, 18.0, compiled="default") + of_model("wide", 2, 150.0)
     text = headline([row | {"device": "cpu"} for row in rows], MODELS)
-    assert "2 CPU workers: vision/tall with compile mode default at" in text
+    assert "2 CPU workers: vision/tall with torch.compile at" in text
     assert "model tall" not in text
     rows += of_model("tall", 1, 10.0, compiled="default")
     text = headline([row | {"device": "cpu"} for row in rows], MODELS)
-    assert text.endswith("with compile mode default and default communication.")
+    assert text.endswith("with torch.compile and default communication.")
 
 
 def test_models_are_in_the_order_of_the_sweep():

@@ -125,6 +125,18 @@ def test_mixed_batches_are_not_called_one_gpu():
     assert "Only one GPU has a result" in " ".join(concluded(visits(made_cell(1, 64), 100.0, 100.0)).remarks)
 
 
+def test_cells_of_one_gpu_are_told_by_what_tells_them_apart():
+    """That all of them are on one GPU is said already."""
+    several = {"workload.precision": ["bf16", "fp32"], "workload.batch_per_gpu": [64]}
+    rows = [
+        row for precision in ("bf16", "fp32") for row in visits(made_cell(1, 64, precision=precision), 100.0, 100.0)
+    ]
+    (remark,) = (one for one in concluded(rows, AXES | several).remarks if one.startswith("Only one GPU"))
+    assert remark.startswith("Only one GPU has a result (bf16; fp32): ")
+    (remark,) = (one for one in concluded(rows[:2], AXES | several).remarks if one.startswith("Only one GPU"))
+    assert remark.startswith("Only one GPU has a result: ")
+
+
 def test_why_an_axis_has_no_effect_is_true():
     plain, with_ring = made_cell(2, 64), made_cell(2, 64, algorithm="ring")
     apart = [made_row(plain, 100.0, visit=1), made_row(with_ring, 105.0, visit=2)]

@@ -129,19 +129,34 @@ def test_every_series_starts_at_the_shared_base(h200_figures):
     assert {row["efficiency"] for row in starts.values()} == {1.0}
 
 
-def test_the_target_is_always_drawn_and_the_caption_says_whose_it_is(h200):
+def test_the_target_is_drawn_where_it_applies_and_the_caption_says_whose_it_is(h200):
     efficiency = h200.conclusions.efficiency
-    with_target = Expectation(card="RTX 5090", target=True, extra_gpu=(0.91, 0.97))
-    drawn = by_key(list(scaling_figures(efficiency, "image", "GPUs", with_target)), "weak-efficiency")
-    plain = by_key(list(scaling_figures(efficiency, "image", "GPUs", UNKNOWN_CARD)), "weak-efficiency")
+
+    def weak(known):
+        return by_key(list(scaling_figures(efficiency, "image", "GPUs", known)), "weak-efficiency")
+
+    drawn = weak(Expectation(card="RTX 5090", target=True, extra_gpu=(0.91, 0.97)))
     assert drawn.datasets["target"] == [{"efficiency": 0.9, "text": "target 0.9"}]
-    assert plain.datasets["target"] == drawn.datasets["target"]
-    assert "the target 0.9 for RTX 5090" in drawn.caption
+    assert "Dotted: the target 0.9 for RTX 5090 with AMP and compile." in drawn.caption
     assert "Band: expected of RTX 5090" in drawn.caption
-    assert "the target set for weak scaling of some cards" in plain.caption
+    eager = weak(Expectation(card="RTX 5090", target=False, extra_gpu=(0.91, 0.97)))
+    assert "No target: 0.9 is set for RTX 5090 with AMP and compile, as no trial here is." in eager.caption
+    plain = weak(UNKNOWN_CARD)
     assert "No band: nothing is known." in plain.caption
+    assert "0.9" not in plain.caption
+    for figure in (eager, plain):
+        assert "target" not in figure.datasets
+        assert not any("target" in str(layer) for layer in figure.spec()["layer"])
     known = expectation(h200.run.frame("trials").collect())
     assert known == Expectation(card="H200", silence="no range is documented for H200")
+
+
+def test_neither_cpu_workers_nor_strong_curves_have_a_target(cpu, cpu_figures):
+    applies = Expectation(card="RTX 5090", target=True)
+    strong = by_key(list(scaling_figures(cpu.conclusions.efficiency, "image", "GPUs", applies)), "strong-efficiency")
+    for figure in (strong, *(by_key(cpu_figures, f"{kind}-efficiency") for kind in ("weak", "strong"))):
+        assert "target" not in figure.datasets
+        assert "target" not in figure.caption
 
 
 def test_series_stand_apart_so_that_their_bars_do_not_lie_on_each_other(h200, cpu):
@@ -169,11 +184,19 @@ def test_the_expected_band_converts_extra_gpu_efficiency(h200):
 
 
 def test_a_known_card_has_target_and_range():
-    def seen(*names, device="cuda"):
-        return expectation(pl.DataFrame({"device_names": list(names), "device": [device] * len(names)}))
+    def seen(*names, device="cuda", precision="bf16", compiled="default"):
+        settings = {"precision": precision, "compile": compiled}
+        columns = {"device": device, **settings}
+        return expectation(
+            pl.DataFrame({"device_names": list(names)}).with_columns(
+                **{name: pl.lit(value, pl.String) for name, value in columns.items()}
+            )
+        )
 
     known = seen(["NVIDIA GeForce RTX 5090"], None)
     assert (known.card, known.target, known.extra_gpu) == ("RTX 5090", True, (0.91, 0.97))
+    others = [{"compiled": "off"}, {"compiled": None}, {"precision": "fp32"}]
+    assert [seen(["NVIDIA GeForce RTX 5090"], **other).target for other in others] == [False] * 3
     silent = {
         "the trials ran on different models": seen(["NVIDIA GeForce RTX 5090"], ["NVIDIA H200"]),
         "nothing is documented of Foo": seen(["Foo"]),
