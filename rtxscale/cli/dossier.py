@@ -5,7 +5,8 @@ Reads results only; no Ray, torch or GPU. Private names, paths and addresses are
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -61,7 +62,7 @@ def dossier(
     elif verify is not None:
         raise typer.Exit(_verify(verify))
     elif diff is not None:
-        _diff(*diff)
+        _diff(*diff, results)
     else:
         _write(run, results, output, declare, redact=not no_redact)
 
@@ -124,8 +125,8 @@ def _problems(number: int) -> str:
     return "1 problem" if number == 1 else f"{number} problems"
 
 
-def _diff(a: Path, b: Path) -> None:
-    """Print what differs, after a word on each side that is not whole."""
+def _diff(a: Path, b: Path, results: Path | None) -> None:
+    """Print what differs, after a word on each side that is not whole, and how results are compared."""
     from rtxscale.report.dossier.diff import differences
     from rtxscale.report.dossier.members import opened
     from rtxscale.report.dossier.verify import problems, read_dossier
@@ -134,10 +135,38 @@ def _diff(a: Path, b: Path) -> None:
     with opened(a) as one, opened(b) as other:
         faults = [(side.path, problems(side, read_dossier(side))) for side in (one, other)]
         found = differences(one, other)
+        runs = [run_of(side.path, read_dossier(side)) for side in (one, other)]
     for path, wrong in faults:
         if wrong:
             print(printable(f"{path}: not whole: {_problems(len(wrong))}, first: {wrong[0]}; see --verify"))
-    print(printable("\n".join(diff_lines(found))))
+    print(printable("\n".join([*diff_lines(found), compare_words(runs, results)])))
+
+
+def run_of(path: Path, data: Mapping[str, Any]) -> str:
+    """How the run of a dossier is called on a command line: by its directory where the dossier lies in it, or by name.
+
+    >>> run_of(Path("r/nccl-01/dossier.zip"), {"run": {"run_id": "nccl-01"}}), run_of(Path("d.zip"), {"run": None})
+    ('r/nccl-01', '')
+    """
+    run = data.get("run")
+    name = str(run.get("run_id") or "") if isinstance(run, dict) else ""
+    return str(path.parent) if name and path.absolute().parent.name == name else name
+
+
+def compare_words(runs: Sequence[str], results: Path | None = None) -> str:
+    """The command that compares results: of the runs, as a dossier holds no run.
+
+    >>> compare_words(["nccl-01", "nccl-02"])
+    'to compare the results: rtxscale compare nccl-01 nccl-02'
+    >>> compare_words(["nccl-01", "nccl-01"])
+    'both are of the run nccl-01: the results are the same'
+    """
+    if not all(runs):
+        return "to compare the results: rtxscale compare A B, with the two runs; the dossiers do not name them"
+    if len(set(runs)) == 1:
+        return f"both are of the run {runs[0]}: the results are the same"
+    root = [] if results is None else ["--results", str(results)]
+    return f"to compare the results: {shlex.join(['rtxscale', 'compare', *runs, *root])}"
 
 
 def diff_lines(found: Iterable[Difference]) -> list[str]:

@@ -144,6 +144,31 @@ def test_every_chart_is_drawn_nothing_is_said_asked_for_or_cut(opened, pages, na
     assert page.evaluate("document.fonts.check('16px Roboto') && document.fonts.size") == 2
 
 
+FIVE_LINES = 112
+"""Height of a row of a table with five lines in a cell, in CSS pixels."""
+LINES = """() => {
+  document.querySelectorAll("details").forEach(function (one) { one.open = true; });
+  return Array.from(document.querySelectorAll(".scroll tbody tr")).map(function (row) { return row.offsetHeight; });
+}"""
+SCROLLED = """() => Array.from(document.querySelectorAll(".scroll")).filter(function (box) {
+  return box.scrollWidth > box.clientWidth;
+}).map(function (box) {
+  box.scrollLeft = box.scrollWidth;
+  const first = box.querySelector("td");
+  return [box.scrollLeft > 0, first.getBoundingClientRect().left - box.getBoundingClientRect().left, first.offsetWidth];
+})"""
+
+
+@pytest.mark.parametrize("name", ["made", "measured"])
+def test_on_a_phone_wide_tables_scroll_in_their_box_instead_of_growing_tall(opened, pages, name):
+    page = drawn(opened(pages[name][0], *SCREENS["phone"]))
+    assert max(page.evaluate(LINES)) <= FIVE_LINES
+    boxes = page.evaluate(SCROLLED)
+    assert boxes
+    assert all(moved and abs(left) < 1 and width <= 0.45 * SCREENS["phone"][0] for moved, left, width in boxes)
+    assert page.evaluate("document.documentElement.scrollWidth") <= SCREENS["phone"][0]
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_text_can_be_read_on_its_paper(opened, pages, scheme):
     page = drawn(opened(pages["made"][0], 1280, scheme))

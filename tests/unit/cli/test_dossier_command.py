@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 import shutil
 import zipfile
 
@@ -93,7 +95,30 @@ def test_diff_names_what_differs(packed, root, tmp_path):
     (tmp_path / "declare.yaml").write_text("platform: {psu_w: 1600}\n")
     assert invoke("--declare", tmp_path / "declare.yaml", "-o", tmp_path / "b.zip", root=root).exit_code == 0
     result = invoke("--diff", packed, tmp_path / "b.zip")
-    assert (result.exit_code, result.stdout) == (0, "platform.psu_w: unknown | 1,600\n1 field differs\n")
+    run_id = next(root.glob("*/run.json")).parent.name
+    assert (result.exit_code, result.stdout.splitlines()) == (
+        0,
+        [
+            "platform.psu_w: unknown | 1,600",
+            "1 field differs",
+            f"both are of the run {run_id}: the results are the same",
+        ],
+    )
+
+
+def test_diff_ends_with_the_command_that_compares_the_results(root, packed, tmp_path):
+    """Pasted as it is, it compares: by name, or by the directory that the dossier lies in."""
+    first = next(root.glob("*/run.json")).parent
+    other = tmp_path / "b c" / "second-02"
+    shutil.copytree(first, other)
+    manifest = json.loads((other / "run.json").read_text())
+    (other / "run.json").write_text(json.dumps(manifest | {"run_id": other.name}))
+    assert invoke(other, root=root).exit_code == 0
+    last = invoke("--diff", packed, other / "dossier.zip", "--results", root).stdout.splitlines()[-1]
+    command = f"rtxscale compare {first.name} '{other}' --results {root}"
+    assert last == f"to compare the results: {command}"
+    compared = CliRunner().invoke(app, shlex.split(command)[1:])
+    assert compared.exit_code == 0, compared.output
 
 
 def test_a_side_that_is_not_whole_is_said(packed, tmp_path):
