@@ -143,8 +143,7 @@ class LanguageTraining(ModelTraining[LanguageWorkload]):
 
     def _attest_attention(self) -> Attested:
         """The kernel in the first micro-step's graph, or else among a compiled step's calls."""
-        kernels, calls = self._kernels or (), self._operators.calls
-        return attest_attention(self._workload.attention, kernels, calls, stepped=self._loss is not None)
+        return attest_attention(self._workload.attention, self._kernels or (), self._operators.calls)
 
     def apart(self) -> DdpApart | None:
         """DDP's steps without synchronisation; whatever shards the model or the optimizer has none."""

@@ -21,9 +21,9 @@ from rtxscale.workloads.data.loading import Batches, Loaded
 from rtxscale.workloads.data.sets import DataSets
 from rtxscale.workloads.protocol import Bucket, Context
 from rtxscale.workloads.training.apart import DdpApart, apart
-from rtxscale.workloads.training.compilation import begin_step, forget_compiled
+from rtxscale.workloads.training.compilation import begin_step, forget_compiled, tell_caches
 from rtxscale.workloads.training.evaluation import Evaluation, evaluated
-from rtxscale.workloads.training.operators import Operators
+from rtxscale.workloads.training.operators import Operators, repeated_calls
 from rtxscale.workloads.training.parallel import bucket_layout, data_parallel
 from rtxscale.workloads.training.precision import set_precision
 from rtxscale.workloads.training.recomputation import Recomputation, attest_checkpointing
@@ -37,6 +37,7 @@ def make_ready(workload: VisionWorkload | LanguageWorkload | DiffusionWorkload) 
     set_precision(workload.precision)
     if workload.compile != "off":
         forget_compiled()
+        tell_caches(f"attention={getattr(workload, 'attention', 'auto')}")
 
 
 def batch_of(workload: VisionWorkload | LanguageWorkload | DiffusionWorkload, context: Context) -> int:
@@ -148,7 +149,7 @@ class ModelTraining(ABC, Generic[W]):
 
     def _backward(self, loss: torch.Tensor) -> None:
         """Gradients of a micro-batch's part of the loss."""
-        with self._recomputation.backward():
+        with self._recomputation.backward(), self._operators.backward():
             self._updates.backward(loss)
 
     def _part(self, loss: torch.Tensor) -> torch.Tensor:
@@ -184,7 +185,8 @@ class ModelTraining(ABC, Generic[W]):
 
     def _attest_checkpointing(self) -> Attested:
         """Whether the step that was watched recomputed activations."""
-        return attest_checkpointing(self._workload.checkpointing, self._recomputation.repeated(), self._operators.calls)
+        calls = repeated_calls(self._operators.calls, self._operators.in_backward)
+        return attest_checkpointing(self._workload.checkpointing, self._recomputation.repeated(), calls)
 
     def buckets(self) -> tuple[Bucket, ...]:
         """DDP's bucket layout; none under FSDP."""

@@ -232,7 +232,14 @@ def standard_library_files() -> list[Path]:
 
 
 def _joined(files: Iterable[Path]) -> NDArray[np.generic]:
-    return np.frombuffer(b"".join(file.read_bytes() for file in files), dtype=np.uint8)
+    """Bytes of files one after the other, read to their place at once: twice of them may not fit into memory."""
+    sizes = [(file, file.stat().st_size) for file in files]
+    whole = np.empty(sum(size for _, size in sizes), dtype=np.uint8)
+    end = 0
+    for file, size in sizes:
+        with file.open("rb") as opened:
+            end += opened.readinto(memoryview(whole)[end : end + size])  # type: ignore[arg-type]  # numpy's buffer
+    return whole[:end]
 
 
 def fingerprint(files: Iterable[Path]) -> str:

@@ -101,20 +101,19 @@ def _names(loss: torch.Tensor) -> Iterator[str]:
         waiting.extend(following for following, _ in node.next_functions)
 
 
-def attest_attention(requested: str, kernels: tuple[str, ...], calls: Mapping[str, int], *, stepped: bool) -> Attested:
+def attest_attention(requested: str, kernels: tuple[str, ...], calls: Mapping[str, int]) -> Attested:
     """The kernel asked for against those seen in the graph, or else among the operators that a compiled step called.
 
-    A compiled step that names none, as `math` does, may only have used what was allowed.
+    `math` has no operator of its own: it is what is left where every other kernel was forbidden, and none was called.
     """
     evidence = "backward nodes of the first micro-step"
-    if not kernels and (kernels := attention_kernels(calls)):
-        evidence = "operators that a compiled step called"
+    if not kernels and calls:
+        kernels, evidence = attention_kernels(calls), "operators that a compiled step called"
+        if not kernels and requested == "math":
+            kernels, evidence = ("math",), f"{evidence}: no other kernel, all of which were forbidden"
     if kernels:
         right = requested == "auto" or kernels == (requested,)
         verdict = Verdict.HONOURED if right else Verdict.REFUTED
-    elif stepped and requested != "auto":
-        verdict, evidence = Verdict.HONOURED, "the compiled step ran with every other kernel forbidden"
-        kernels = (requested,)
     else:
         verdict, evidence = Verdict.NOT_ATTESTED, f"{evidence}: none can be told apart"
     return Attested(

@@ -9,16 +9,32 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+import torch._inductor.config
+import torch.compiler.config
 from torch import nn
 
 from rtxscale.nccl.attest import Attested, Verdict
 from rtxscale.spec.workload import CUDA_GRAPH_MODES
+
+CACHE_TAG: str | None = getattr(torch.compiler.config, "cache_key_tag", None)
+"""The user's own, of `TORCH_COMPILE_CACHE_KEY_TAG`; None where PyTorch knows no such tag yet."""
 
 
 def forget_compiled() -> None:
     """Reset dynamo: without it a new DDP wrap silently keeps the graphs, and so the buckets, of an old one."""
     torch._dynamo.reset()
     torch._dynamo.utils.counters.clear()
+
+
+def tell_caches(setting: str) -> None:
+    """Keep graphs that were compiled under another such setting from being taken off the disk.
+
+    The keys of Inductor's caches leave out which attention kernels are allowed, though graphs hold the one chosen.
+    """
+    if CACHE_TAG is None:
+        torch._inductor.config.force_disable_caches = True
+    else:
+        torch.compiler.config.cache_key_tag = f"{CACHE_TAG} {setting}".strip()
 
 
 def compile_blocks(blocks: Sequence[nn.Module], mode: str) -> None:

@@ -6,14 +6,16 @@ operators that a step calls are counted. Caller: `workloads.model_training`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from torch import nn
 
 from rtxscale.nccl.attest import Attested, Verdict
-from rtxscale.workloads.training.operators import repeated_calls
+
+WATCHED_LAYERS = "layers that ran forward during the first step's backward"
+WATCHED_CALLS = "attention and convolutions that a compiled step called forward, and again during its backward"
 
 
 class Recomputation:
@@ -51,20 +53,22 @@ class Recomputation:
             self._again.add(layer)
 
 
-def attest_checkpointing(requested: str, layers: tuple[int, int] | None, calls: Mapping[str, int]) -> Attested:
-    """The setting asked for against the layers that ran again, or else the calls of a compiled step.
+def attest_checkpointing(requested: str, layers: tuple[int, int] | None, calls: tuple[int, int] | None) -> Attested:
+    """The setting asked for against the layers that ran again, or else the calls that a compiled step made again.
 
-    `layers` are those of `Recomputation.repeated`, `calls` those of `operators.Operators`.
+    `layers` are those of `Recomputation.repeated`, `calls` those of `operators.repeated_calls`. Calls may all lie
+    outside the parts that are checkpointed: where none was made again, `on` is not refuted.
     """
-    found, what, evidence = layers, "layers", "layers that ran forward during the first step's backward"
-    if found is None:
-        found, what = repeated_calls(calls), "calls"
-        evidence = "attention and convolutions that a compiled step called forward and backward"
+    found, what = (calls, "calls") if layers is None else (layers, "layers")
     observed, verdict = None, Verdict.NOT_ATTESTED
-    if found is not None:
+    if found is not None and (found[0] or layers is not None or requested == "off"):
         again, of = found
         observed = f"on, {again} of {of} {what}" if again else "off"
         verdict = Verdict.HONOURED if (again > 0) == (requested == "on") else Verdict.REFUTED
     return Attested(
-        subject="workload.checkpointing", requested=requested, observed=observed, verdict=verdict, evidence=evidence
+        subject="workload.checkpointing",
+        requested=requested,
+        observed=observed,
+        verdict=verdict,
+        evidence=WATCHED_LAYERS if layers is not None else WATCHED_CALLS,
     )

@@ -32,30 +32,30 @@ def test_two_kernels_in_one_graph_are_both_named():
     assert kernels_in(loss_with("flash") + loss_with("math")) == ("flash", "math")
 
 
+CUDNN = {"aten::_scaled_dot_product_cudnn_attention": 2}
+
+
 @pytest.mark.parametrize(
-    ("requested", "kernels", "stepped", "verdict", "observed"),
+    ("requested", "kernels", "calls", "verdict", "observed"),
     [
-        ("flash", ("flash",), True, Verdict.HONOURED, "flash"),
-        ("flash", ("math",), True, Verdict.REFUTED, "math"),
-        ("flash", ("flash", "math"), True, Verdict.REFUTED, "flash, math"),
-        ("auto", ("efficient",), True, Verdict.HONOURED, "efficient"),
-        ("flash", (), True, Verdict.HONOURED, "flash"),
-        ("flash", (), False, Verdict.NOT_ATTESTED, None),
-        ("auto", (), True, Verdict.NOT_ATTESTED, None),
+        ("flash", ("flash",), {}, Verdict.HONOURED, "flash"),
+        ("flash", ("math",), {}, Verdict.REFUTED, "math"),
+        ("flash", ("flash", "math"), {}, Verdict.REFUTED, "flash, math"),
+        ("auto", ("efficient",), {}, Verdict.HONOURED, "efficient"),
+        ("auto", (), CUDNN, Verdict.HONOURED, "cudnn"),
+        ("cudnn", (), CUDNN, Verdict.HONOURED, "cudnn"),
+        ("flash", (), CUDNN, Verdict.REFUTED, "cudnn"),
+        ("math", (), CUDNN, Verdict.REFUTED, "cudnn"),
+        ("math", (), {"aten::mm": 2}, Verdict.HONOURED, "math"),
+        ("flash", (), {"aten::mm": 2}, Verdict.NOT_ATTESTED, None),
+        ("auto", (), {"aten::mm": 2}, Verdict.NOT_ATTESTED, None),
+        ("math", (), {}, Verdict.NOT_ATTESTED, None),
+        ("flash", (), {}, Verdict.NOT_ATTESTED, None),
     ],
 )
-def test_verdicts(requested, kernels, stepped, verdict, observed):
-    row = attest_attention(requested, kernels, {}, stepped=stepped)
+def test_verdicts(requested, kernels, calls, verdict, observed):
+    row = attest_attention(requested, kernels, calls)
     assert (row.verdict, row.observed) == (verdict, observed)
-
-
-@pytest.mark.parametrize(
-    ("requested", "verdict"), [("auto", Verdict.HONOURED), ("cudnn", Verdict.HONOURED), ("flash", Verdict.REFUTED)]
-)
-def test_a_compiled_step_names_its_kernel_by_what_it_calls(requested, verdict):
-    row = attest_attention(requested, (), {"aten::_scaled_dot_product_cudnn_attention": 2}, stepped=True)
-    assert (row.verdict, row.observed) == (verdict, "cudnn")
-    assert row.evidence == "operators that a compiled step called"
 
 
 def test_repeated_heads_are_grouped_heads():

@@ -6,7 +6,9 @@ from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 from torch.utils.checkpoint import checkpoint
 
+from rtxscale.nccl.attest import Verdict
 from rtxscale.workloads.training.operators import Operators, attention_kernels, repeated_calls
+from rtxscale.workloads.training.recomputation import attest_checkpointing
 
 
 class Block(nn.Module):
@@ -32,33 +34,45 @@ class Model(nn.Module):
         return images.square().mean()
 
 
-def watched(model, *, steps=3, compiled=True):
+def watched(model, *, steps=3, compiled=True, images=None):
     """The calls of a model's steps, compiled as far as autograd goes and no further, which takes no compiler."""
     torch._dynamo.reset()
     run = torch.compile(model, backend="aot_eager")
-    images = torch.randn(2, 2, 8, 8, requires_grad=True)
+    images = torch.randn(2, 2, 8, 8, requires_grad=True) if images is None else images
     found = Operators(compiled=compiled)
     for _ in range(steps):
         with found.step():
-            run(images).backward()
+            loss = run(images)
+            with found.backward():
+                loss.backward()
     torch._dynamo.reset()
-    return found.calls
+    return found
 
 
 @pytest.mark.parametrize(("checkpointing", "again"), [(False, 0), (True, 6)])
 def test_recomputation_shows_in_the_calls_of_a_compiled_step(checkpointing, again):
-    calls = watched(Model(checkpointing=checkpointing))
-    assert attention_kernels(calls) == ("flash",)
-    assert repeated_calls(calls) == (again, 6), "three attentions and three convolutions"
+    found = watched(Model(checkpointing=checkpointing))
+    assert attention_kernels(found.calls) == ("flash",)
+    assert repeated_calls(found.calls, found.in_backward) == (again, 6), "three attentions and three convolutions"
+
+
+def test_frozen_layers_that_nothing_is_learnt_before_are_no_recomputation():
+    model = Model(checkpointing=False)
+    for block in model.blocks[:2]:
+        block.requires_grad_(requires_grad=False)
+    found = watched(model, images=torch.randn(2, 2, 8, 8))
+    assert repeated_calls(found.calls, found.in_backward) == (0, 6)
 
 
 def test_only_the_second_step_is_watched():
-    assert not watched(Model(checkpointing=False), steps=1)
-    assert watched(Model(checkpointing=False), steps=2) == watched(Model(checkpointing=False), steps=5)
+    assert not watched(Model(checkpointing=False), steps=1).calls
+    often, twice = (watched(Model(checkpointing=False), steps=steps) for steps in (5, 2))
+    assert often.calls == twice.calls
+    assert often.in_backward == twice.in_backward
 
 
 def test_eager_steps_are_not_watched():
-    assert not watched(Model(checkpointing=False), compiled=False)
+    assert not watched(Model(checkpointing=False), compiled=False).calls
 
 
 def test_a_step_that_fails_leaves_no_profiler_behind():
@@ -70,26 +84,36 @@ def test_a_step_that_fails_leaves_no_profiler_behind():
 
 
 @pytest.mark.parametrize(
-    ("calls", "found"),
+    ("calls", "in_backward", "found"),
     [
-        ({}, None),
-        ({"aten::mm": 4}, None),
-        ({"aten::convolution": 4}, None),
-        ({"aten::convolution": 4, "aten::convolution_backward": 4}, (0, 4)),
-        ({"aten::convolution": 7, "aten::convolution_backward": 4}, (3, 4)),
-        (
-            {
-                "aten::convolution": 3,
-                "aten::convolution_backward": 4,
-                "aten::_scaled_dot_product_cudnn_attention": 4,
-                "aten::_scaled_dot_product_cudnn_attention_backward": 2,
-            },
-            None,
-        ),
+        ({}, {}, None),
+        ({"aten::mm": 4}, {"aten::mm": 2}, None),
+        ({"aten::convolution": 4}, {}, (0, 4)),
+        ({"aten::convolution": 7}, {"aten::convolution": 3}, (3, 4)),
+        ({"aten::convolution": 3}, {"aten::convolution": 3}, None),
     ],
 )
-def test_calls_that_do_not_add_up_prove_nothing(calls, found):
-    assert repeated_calls(calls) == found
+def test_only_calls_in_forward_can_be_made_again(calls, in_backward, found):
+    assert repeated_calls(calls, in_backward) == found
+
+
+@pytest.mark.parametrize(
+    ("requested", "layers", "calls", "verdict", "observed"),
+    [
+        ("on", (3, 5), None, Verdict.HONOURED, "on, 3 of 5 layers"),
+        ("on", (0, 5), None, Verdict.REFUTED, "off"),
+        ("off", (3, 5), None, Verdict.REFUTED, "on, 3 of 5 layers"),
+        ("off", (0, 5), None, Verdict.HONOURED, "off"),
+        ("on", None, (2, 3), Verdict.HONOURED, "on, 2 of 3 calls"),
+        ("on", None, (0, 3), Verdict.NOT_ATTESTED, None),
+        ("off", None, (2, 3), Verdict.REFUTED, "on, 2 of 3 calls"),
+        ("off", None, (0, 3), Verdict.HONOURED, "off"),
+        ("off", None, None, Verdict.NOT_ATTESTED, None),
+    ],
+)
+def test_verdicts(requested, layers, calls, verdict, observed):
+    row = attest_checkpointing(requested, layers, calls)
+    assert (row.verdict, row.observed) == (verdict, observed)
 
 
 @pytest.mark.parametrize(
