@@ -22,20 +22,22 @@ PATIENCE_S = 120.0
 
 
 def unknown_names(workloads: Iterable[Workload]) -> list[str]:
-    """What is wrong with the names of timm's models that these workloads want, on whatever machine they run."""
+    """What is wrong with timm models that these workloads want, on whatever machine: their names, checkpointing."""
     from rtxscale.models.counted import shipped
     from rtxscale.models.shapes import SIZES
     from rtxscale.models.unets import UNETS
     from rtxscale.spec.workload import CollectivesWorkload, VisionWorkload
 
-    wanted: dict[str, dict[str, Any]] = {}
+    wanted: dict[tuple[str, bool], dict[str, Any]] = {}
     for one in workloads:
         if isinstance(one, VisionWorkload):
-            wanted[one.model] = {"kind": one.kind, "model": one.model}
+            fields = {"kind": one.kind, "model": one.model, "checkpointing": one.checkpointing}
+            wanted[one.model, one.checkpointing == "on"] = fields
         elif isinstance(one, CollectivesWorkload) and one.buckets_of not in ("", *SIZES, *UNETS):
-            wanted[one.buckets_of] = {"kind": one.kind, "buckets_of": one.buckets_of}
-    right = {subject.model for subject in shipped().counts} if wanted else set()
-    return _asked([fields for name, fields in wanted.items() if name not in right], Path())
+            wanted[one.buckets_of, False] = {"kind": one.kind, "buckets_of": one.buckets_of}
+    counted = shipped().counts if wanted else {}
+    right = {(subject.model, checkpointing) for subject in counted for checkpointing in {False, subject.checkpointing}}
+    return _asked([fields for asked, fields in wanted.items() if asked not in right], Path())
 
 
 def untrainable(workloads: Iterable[Workload], directory: Path) -> list[str]:

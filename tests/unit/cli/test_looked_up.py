@@ -54,6 +54,12 @@ def test_an_unknown_model_is_named_with_its_nearest_also_for_another_machine(tmp
     assert ", such as resnet50" in str(done.exception)
 
 
+def test_a_model_that_cannot_be_checkpointed_is_an_error_of_the_plan(tmp_path):
+    done = planned(tmp_path, "kind: vision, model: vgg11, batch_per_gpu: 8, checkpointing: 'on'")
+    assert "workload.checkpointing: found on, which timm " in str(done.exception)
+    assert "does not have for vgg11; expected off" in str(done.exception)
+
+
 def test_adapters_beside_matrices_that_a_model_has_not_are_an_error_of_the_plan(tmp_path):
     config = {"model_type": "phi3", "vocab_size": 256, "hidden_size": 64, "intermediate_size": 128, "pad_token_id": 0}
     config |= {"num_hidden_layers": 1, "num_attention_heads": 4, "max_position_embeddings": 64}
