@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -32,8 +33,8 @@ def watch(
 ) -> None:
     """Follow the sweep that writes RUN until it ends.
 
-    One live line with a sparkline of the last throughputs of the newest trial's model; plain lines, one per change,
-    when not on a terminal.
+    One live line, at its end a sparkline of the last throughputs of the newest trial's model; plain lines, one per
+    change, when not on a terminal.
     """
     from rich.console import Console
     from rich.live import Live
@@ -53,28 +54,33 @@ def watch(
             state = read_live(run_dir) or state  # before the driver is looked for: at its end it goes first
             if driver_of(run_dir) is None:
                 break
-            line = one_line(f"{run_dir.name}: {state_words(state)}")
+            line, lasting = one_line(f"{run_dir.name}: {state_words(state)}"), state_words(without_time(state))
             if console.is_terminal:
                 live.update(Text(line, no_wrap=True, overflow="ellipsis"), refresh=True)
-            elif line != said:
+            elif lasting != said:
                 print(line, flush=True)
-            said = line
+            said = lasting
             time.sleep(period)
     print(printable(ending(run_dir)))
 
 
 def state_words(state: LiveState | None) -> str:
-    """How far a sweep is, on one line."""
+    """How far a sweep is, on one line: what a narrow terminal cuts off is the sparkline, not the trial that runs."""
     from rtxscale.plan.estimate import duration
 
     if state is None:
         return "starting"
     parts = [f"{state.finished}/{state.total}"]
     parts += [f"{duration(state.left_s)} left"] if state.left_s is not None else []
-    parts += [f"{sparkline(state.throughputs[-20:])} {state.series}".rstrip()] if state.throughputs else []
     parts.append(state.current)
     parts += [f"last: {state.last}"] if state.last else []
+    parts += [f"{sparkline(state.throughputs[-20:])} {state.series}".rstrip()] if state.throughputs else []
     return " | ".join(parts)
+
+
+def without_time(state: LiveState | None) -> LiveState | None:
+    """The state without what changes each second though nothing has happened."""
+    return None if state is None else replace(state, left_s=None)
 
 
 def sparkline(values: Sequence[float | None]) -> str:

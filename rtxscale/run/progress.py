@@ -7,6 +7,7 @@ see the same through `state`. Callers: `run.sweep`, `run.foreman`.
 from __future__ import annotations
 
 import contextlib
+import math
 import threading
 import time
 from collections import deque
@@ -21,7 +22,7 @@ from rtxscale.plan.estimate import duration
 from rtxscale.plan.model import PlannedSession
 from rtxscale.results.live import LiveState
 from rtxscale.run.agenda import Todo
-from rtxscale.spec.printable import printable
+from rtxscale.spec.printable import one_line, printable
 from rtxscale.stats.rounding import rounded
 
 PRIOR = 3
@@ -43,6 +44,8 @@ class Board:
         self._last = ""
         self._notes: list[str] = []
         self._began: float | None = None
+        self._ended: float | None = None
+        """When the last trial ended, or the first thing began."""
         self._served = 0
         self._readings: Mapping[str, Any] = {}
         self._throughputs: dict[str, deque[float | None]] = {}
@@ -80,8 +83,9 @@ class Board:
 
     def trial_ended(self, todo: Todo, row: Mapping[str, Any]) -> None:
         """A trial's rows are written."""
+        self._begin()
         with self._lock:
-            self._served += 1
+            self._served, self._ended = self._served + 1, time.monotonic()
             self._finished += not (row["outcome"] == "cancelled" or self._will_retry(todo, row["outcome"]))
             self._last = result_words(row)
             self._keep_throughput(todo.planned.trial.cell.workload.label, row)
@@ -89,7 +93,7 @@ class Board:
             self.refresh()
             return
         left = f", {duration(self.left_s())} left" if self._finished < self._total else ""
-        self._say(f"[{self._finished}/{self._total}] {cell_words(todo)}: {self._last}{left}")
+        self._say(one_line(f"[{self._finished}/{self._total}] {cell_words(todo)}: {self._last}{left}"))
 
     def paused(self, why: str) -> None:
         """Nothing goes on, for this reason."""
@@ -134,27 +138,32 @@ class Board:
     def refresh(self) -> None:
         """Redraw the live line."""
         if self._live:
-            self._live.update(Text(printable(self._line()), no_wrap=True, overflow="ellipsis"), refresh=True)
+            self._live.update(Text(one_line(self._line()), no_wrap=True, overflow="ellipsis"), refresh=True)
 
     def left_s(self) -> float:
-        """Seconds that the rest will take, from the pace so far and, while little is known, the plan's estimate."""
+        """Seconds that the rest will take, from the pace so far and, while little is known, the plan's estimate.
+
+        What has passed since a trial last ended is taken off the trial that runs, and off no other.
+        """
         rest = self._total - self._finished
-        if self._began is None or self._served == 0:
+        if rest <= 0:
+            return 0.0
+        if self._began is None or self._ended is None:
             return rest * self._expected_s
-        elapsed_s = time.monotonic() - self._began
-        return rest * (elapsed_s + PRIOR * self._expected_s) / (self._served + PRIOR)
+        pace_s = (self._ended - self._began + PRIOR * self._expected_s) / (self._served + PRIOR)
+        return (rest - 1) * pace_s + max(0.0, pace_s - (time.monotonic() - self._ended))
 
     def _keep_throughput(self, workload: str, row: Mapping[str, Any]) -> None:
         """The trial's rate, among those of its workload."""
         self._newest = workload
         kept = self._throughputs.setdefault(workload, deque(maxlen=SHOWN_THROUGHPUTS))
-        kept.append(row.get("throughput_per_s") if row["outcome"] == "ok" else None)
+        kept.append(_number(row, "throughput_per_s") if row["outcome"] == "ok" else None)
         if unit := row.get("work_unit"):
             self._units[workload] = f"{unit}/s"
 
     def _begin(self) -> None:
         if self._began is None:
-            self._began = time.monotonic()
+            self._began = self._ended = time.monotonic()
 
     def _say(self, text: str) -> None:
         with contextlib.suppress(OSError):  # a closed terminal is no reason to lose a trial
@@ -197,13 +206,23 @@ def result_words(row: Mapping[str, Any]) -> str:
     if row["outcome"] != "ok":
         return f"{row['outcome']}: {row['message']}" if row["message"] else str(row["outcome"])
     words = ["ok"]
-    if row.get("throughput_per_s") is not None:
-        words.append(f"{rounded(row['throughput_per_s'])} {row.get('work_unit') or 'work'}/s")
-    if row.get("temperature_max_c") is not None:
-        words.append(f"{row['temperature_max_c']:.0f} °C")
-    if row.get("power_w") is not None:
-        words.append(f"{row['power_w']:.0f} W")
+    if (rate := _number(row, "throughput_per_s")) is not None:
+        words.append(f"{rounded(rate)} {row.get('work_unit') or 'work'}/s")
+    if (temperature := _number(row, "temperature_max_c")) is not None:
+        words.append(f"{temperature:.0f} °C")
+    if (power := _number(row, "power_w")) is not None:
+        words.append(f"{power:.0f} W")
     return ", ".join(words)
+
+
+def _number(row: Mapping[str, Any], name: str) -> float | None:
+    """What a trial's row has there, unless it is nothing or not finite.
+
+    >>> _number({"power_w": 12.5}, "power_w"), _number({"power_w": float("nan")}, "power_w"), _number({}, "power_w")
+    (12.5, None, None)
+    """
+    value = row.get(name)
+    return value if value is not None and math.isfinite(value) else None
 
 
 def reading_words(readings: Mapping[str, Any]) -> list[str]:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rtxscale.results.outcomes import Outcome
+from rtxscale.spec.printable import one_line
 
 KILLING = frozenset({Outcome.CRASHED, Outcome.HANG})
 SAYS_NOTHING = frozenset({Outcome.CANCELLED, Outcome.FOREIGN_PROCESS})
@@ -52,7 +53,7 @@ def quarantine_words(rows: Sequence[Mapping[str, Any]]) -> list[str]:
         return []
     one = len(last) == 1
     found, them = ("1 cell of this run has", "it") if one else (f"{len(last)} cells of this run have", "them")
-    named = [f"  {_cell_words(row)}: {_ending(row)}" for row in [*last.values()][:NAMED]]
+    named = [one_line(f"  {_cell_words(row)}: {_ending(row)}") for row in [*last.values()][:NAMED]]
     more = [f"  and {len(last) - NAMED} more"] if len(last) > NAMED else []
     return [
         f"quarantine: {found} ended the workers twice in a row, and this run does not try {them} again:",
@@ -67,8 +68,21 @@ def _by_end(rows: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 
 
 def _cell_words(row: Mapping[str, Any]) -> str:
-    axes: dict[str, Any] = json.loads(row.get("axes_json") or "{}")
-    return " ".join(f"{path}={value}" for path, value in axes.items()) or str(row.get("workload") or row["cell_id"])
+    axes = " ".join(f"{path}={value}" for path, value in _axes(row.get("axes_json") or "").items())
+    return axes or str(row.get("workload") or row["cell_id"])
+
+
+def _axes(text: str) -> dict[str, Any]:
+    """A cell's axis values; none where the text does not say.
+
+    >>> _axes('{"gpus": 1}'), _axes("[1]"), _axes("no JSON")
+    ({'gpus': 1}, {}, {})
+    """
+    try:
+        axes = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return axes if isinstance(axes, dict) else {}
 
 
 def _ending(row: Mapping[str, Any]) -> str:

@@ -10,6 +10,7 @@ import re
 import stat
 import zipfile
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -117,7 +118,7 @@ def _members(path: Path, archive: zipfile.ZipFile) -> dict[str, int]:
     entries = [entry for entry in archive.infolist() if not entry.is_dir()]
     names = [entry.filename for entry in archive.infolist()]
     _refuse(path, [name for name in names if not is_safe(name)], "a path that leads out of the folder")
-    _refuse(path, sorted({name for name in names if names.count(name) > 1}), "a name twice")
+    _refuse(path, sorted(name for name, count in Counter(names).items() if count > 1), "a name twice")
     _refuse(path, [entry.filename for entry in entries if (entry.external_attr >> 16) & 0o170000 == 0o120000], "a link")
     _refuse(path, [entry.filename for entry in entries if entry.flag_bits & 1], "an encrypted file")
     _refuse_size(path, len(entries), sum(entry.file_size for entry in entries))

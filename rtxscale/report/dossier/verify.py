@@ -132,11 +132,11 @@ def _checksum_problems(opened_dossier: Opened, version: int) -> Iterator[str]:
     for name, digest in listed.items():
         if name not in present:
             yield f"{name}: in {SUMS}, but missing"
-        elif _digest(opened_dossier, name) != digest:
+        elif digest_of(opened_dossier, name) != digest:
             yield f"{name}: its content is not what {SUMS} says"
 
 
-def _digest(opened_dossier: Opened, name: str) -> str:
+def digest_of(opened_dossier: Opened, name: str) -> str:
     """SHA-256 of a member, read in pieces and no further than it says it is long; empty when it cannot be read."""
     digest, left = hashlib.sha256(), opened_dossier.sizes[name]
     try:

@@ -2,6 +2,7 @@
 
 import json
 import time
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -96,7 +97,9 @@ def test_stop_without_a_driver_is_an_error(root, sweep):
 def test_watch_follows_until_the_driver_ends(root, sweep, monkeypatch):
     writer = RunWriter.open(root, sweep.sweep, sweep.text)
     write_live(writer.run_dir, state(throughputs=(1.0, 2.0), series="vision/resnet18, image/s"))
-    steps = [lambda: None, lambda: write_live(writer.run_dir, state(finished=4)), lambda: None, writer.close]
+    seconds_later = state(throughputs=(1.0, 2.0), series="vision/resnet18, image/s", left_s=87.0)
+    written = (seconds_later, state(finished=4), state(finished=4, left_s=60.0))
+    steps = [*(partial(write_live, writer.run_dir, one) for one in written), writer.close]
     waited = []
 
     def between_looks(seconds):
@@ -109,7 +112,7 @@ def test_watch_follows_until_the_driver_ends(root, sweep, monkeypatch):
     assert shown.exit_code == 0
     lines = shown.output.splitlines()
     assert [line.split(" | ")[0].rpartition(" ")[2] for line in lines[:-1]] == ["3/8", "4/8"]
-    assert "| ▄█ vision/resnet18, image/s |" in lines[0]
+    assert lines[0].endswith("| gpus=2 (visit 1) | last: ok, 120 image/s | ▄█ vision/resnet18, image/s")
     assert "the driver has ended; no trial" in lines[-1]
     assert "starting" not in shown.output
     assert read_live(writer.run_dir) is None, "taken away with the lock"
@@ -119,6 +122,12 @@ def test_a_sparkline_starts_at_zero():
     assert sparkline([99.0, 100.0]) == "██"
     assert sparkline([None, None]) == "··"
     assert sparkline([0.0, 0.0]) == "··"
+
+
+def test_a_terminal_of_80_columns_shows_what_is_measured():
+    line = f"quickstart-25aa365445db-01: {state_words(state(throughputs=(1.0,) * 60, series='vision/resnet18'))}"
+    assert "| gpus=2 (visit 1) | last: ok" in line[:80]
+    assert line.endswith(f"| {'█' * 20} vision/resnet18")
 
 
 def test_before_the_plan_a_sweep_is_starting():

@@ -6,6 +6,7 @@ import hashlib
 import io
 import json
 import os
+import time
 import zipfile
 
 import polars as pl
@@ -13,7 +14,7 @@ import pytest
 
 from rtxscale.errors import BadInput
 from rtxscale.report.dossier import members
-from rtxscale.report.dossier.diff import Difference, differences
+from rtxscale.report.dossier.diff import Difference, differences, same_tables, unread_sweeps
 from rtxscale.report.dossier.lines import LINES
 from rtxscale.report.dossier.members import opened
 from rtxscale.report.dossier.record import completeness
@@ -148,6 +149,14 @@ def test_links_and_doubled_names_are_refused(files, tmp_path):
             pass
 
 
+def test_as_many_files_as_a_dossier_may_have_are_looked_at_soon(tmp_path):
+    packed(tmp_path / "many.zip", {str(number): b"" for number in range(members.MOST_FILES)})
+    began = time.process_time()
+    with opened(tmp_path / "many.zip") as dossier:
+        assert len(dossier.sizes) == members.MOST_FILES
+    assert time.process_time() - began < 3
+
+
 def test_a_dossier_of_any_schema_has_every_line_and_its_own_score(files, tmp_path):
     def found(name, change):
         return found_in(packed(tmp_path / f"{name}.zip", with_data(files, change)))
@@ -260,3 +269,56 @@ def test_differences_are_named_field_by_field(files, tmp_path, monkeypatch):
         Difference(field="package polars", a="2.1.0", b="2.2.0"),
         Difference(field="package ray", a="not there", b="2.60.0"),
     ]
+
+
+def with_line(files, name, value):
+    def change(data):
+        next(line for line in data["lines"] if line["id"] == name)["value"] = value
+
+    return with_data(files, change)
+
+
+def test_of_the_steady_criterion_what_was_measured_is_no_difference(files, tmp_path):
+    """Each run records another example, in words of its own."""
+    whole = made.lines_of(files)["method.criterion"]["value"]
+    stated, example, _ = whole.partition("; recorded for example: ")
+    assert example, "the line says otherwise now: see what of it is measured"
+    silent = f"{stated}; SM clock not readable in 3 of 8 trials"
+    for number, value in enumerate((stated, f"{stated}{example}halves differ by 0.1 %", f"{silent}{example}other")):
+        other = packed(tmp_path / f"{number}.zip", with_line(files, "method.criterion", value))
+        with opened(packed(tmp_path / "a.zip", files)) as a, opened(other) as b:
+            assert differences(a, b) == []
+    stricter = packed(tmp_path / "s.zip", with_line(files, "method.criterion", f"within 1 %{example}other"))
+    with opened(tmp_path / "a.zip") as a, opened(stricter) as b:
+        assert differences(a, b) == [Difference(field="method.criterion", a=stated, b="within 1 %")]
+
+
+@pytest.mark.parametrize("sweep", [b"a: [", b"name: y\nvisits: 2\n", b"\xff\xfe"])
+def test_where_a_sweep_cannot_be_read_their_ids_are_compared(files, tmp_path, sweep):
+    spoilt = {**files, "sweep.yaml": sweep}
+    with opened(packed(tmp_path / "a.zip", files)) as a, opened(packed(tmp_path / "b.zip", resealed(spoilt))) as b:
+        assert differences(a, b) == []
+        assert unread_sweeps(a, b) == [b]
+        assert unread_sweeps(a, a) == []
+    other = with_data(spoilt, lambda data: data["run"].update(sweep_id="0123456789ab"))
+    own = made.data_of(files)["run"]["sweep_id"]
+    with opened(tmp_path / "a.zip") as a, opened(packed(tmp_path / "c.zip", other)) as c:
+        assert differences(a, c) == [Difference(field="sweep", a=own, b="0123456789ab")]
+
+
+def test_results_are_the_same_where_every_table_is(files, tmp_path):
+    trials, steps = "tables/trials.parquet", "tables/steps.parquet"
+    changed = files[trials][:-1] + bytes([files[trials][-1] ^ 1])  # as long as before
+    cases = {
+        "declared": ({**files, "declare.json": b"{}"}, True),
+        "changed": ({**files, trials: changed}, False),
+        "longer": ({**files, steps: files[steps] + b"x"}, False),
+        "fewer": ({name: content for name, content in files.items() if name != steps}, False),
+    }
+    with opened(packed(tmp_path / "a.zip", files)) as a:
+        for name, (other, same) in cases.items():
+            with opened(packed(tmp_path / f"{name}.zip", resealed(other))) as b:
+                assert (name, same_tables(a, b), same_tables(b, a)) == (name, same, same)
+    none = {name: content for name, content in files.items() if not name.startswith("tables/")}
+    with opened(packed(tmp_path / "none.zip", none)) as a:
+        assert not same_tables(a, a), "where there is no result, none is the same"

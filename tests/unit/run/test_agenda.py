@@ -144,6 +144,22 @@ def test_before_anything_starts_a_run_names_its_cells_in_quarantine_and_the_way_
     assert quarantine_words(rows[1:]) == []
 
 
+def test_what_a_cell_in_quarantine_says_of_itself_is_one_line():
+    first = remaining(VISITS, {})[0]
+    told = {"axes_json": '{"model": "a\\nquarantine: none"}', "message": "gone\nall is well\x1b[0m"}
+    said = quarantine_words([row(first, "hang", 1), row(first, "crashed", 2) | told])
+    assert said[1] == r"  model=a\nquarantine: none: crashed: gone\nall is well\x1b[0m"
+    assert len(said) == 3
+
+
+@pytest.mark.parametrize("axes", ["[1, 2]", "no JSON", "3", "{}", "", None, "[" * 100_000])
+def test_a_cell_whose_axes_say_nothing_is_named_by_its_workload_or_id(axes):
+    cell = {"cell_id": "c1", "outcome": "hang", "axes_json": axes}
+    for more, name in (({"workload": "vision/resnet18"}, "vision/resnet18"), ({}, "c1")):
+        said = quarantine_words([cell | more | {"ended_ns": 1}, cell | more | {"ended_ns": 2}])
+        assert said[1] == f"  {name}: hang"
+
+
 def test_of_many_cells_in_quarantine_a_few_are_named():
     rows = [{"cell_id": f"cell{n}", "outcome": "crashed", "ended_ns": turn} for turn in (1, 2) for n in range(6)]
     said = quarantine_words(rows)

@@ -1,8 +1,11 @@
 import io
+import math
 from dataclasses import replace
 
+import pytest
 from planned import planned_session
 
+from rtxscale.run import progress
 from rtxscale.run.agenda import Todo
 from rtxscale.run.progress import Board, cell_words, result_words
 from rtxscale.spec.workload import LanguageWorkload
@@ -47,6 +50,7 @@ def test_before_anything_is_measured_the_plans_estimate_counts():
 def test_temperature_and_power_are_shown_where_known():
     row = {"outcome": "ok", "temperature_max_c": 71.4, "power_w": 1102.0}
     assert result_words(row) == "ok, 71 °C, 1102 W"
+    assert result_words({"outcome": "ok", "temperature_max_c": math.nan, "power_w": math.nan}) == "ok"
 
 
 def test_brackets_in_messages_are_not_markup():
@@ -110,3 +114,56 @@ def test_throughputs_told_to_other_terminals_are_of_one_model():
     assert (shown.state().throughputs, shown.state().series) == ((10.0, 12.0), "vision/resnet18, image/s")
     shown.trial_ended(decoder, {"outcome": "crashed", "message": "rank 0: gone"})
     assert (shown.state().throughputs, shown.state().series) == ((9e5, None), "language/tiny, token/s")
+
+
+class Clock:
+    """Seconds as the test says."""
+
+    def __init__(self):
+        self.now = 1000.0
+
+    def monotonic(self):
+        return self.now
+
+    def time_ns(self):
+        return int(self.now * 1e9)
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr(progress, "time", clock)
+    return clock
+
+
+def after(shown, clock, seconds):
+    clock.now += seconds
+    return shown.left_s()
+
+
+def test_the_time_left_counts_down_while_a_trial_runs_and_never_below_that_of_the_others(clock):
+    shown, _ = board(total=3, finished=0)
+    shown.trial_started(todo())
+    assert [after(shown, clock, seconds) for seconds in (0, 4, 6, 30)] == [30.0, 26.0, 20.0, 20.0]
+    shown.trial_ended(todo(), {"outcome": "ok", "message": ""})
+    pace_s = (40 + 3 * 10) / 4
+    assert [after(shown, clock, seconds) for seconds in (0, 7, 100)] == [2 * pace_s, 2 * pace_s - 7, pace_s]
+    shown.trial_ended(todo(), {"outcome": "ok", "message": ""})
+    assert after(shown, clock, 1000) == 0.0
+    shown.trial_ended(todo(1), {"outcome": "ok", "message": ""})
+    assert shown.state().left_s == 0.0
+
+
+@pytest.mark.parametrize("rate", [math.nan, math.inf, None])
+def test_a_rate_that_is_no_number_is_not_told(rate):
+    shown, stream = board()
+    shown.trial_ended(todo(), {"outcome": "ok", "message": "", "throughput_per_s": rate, "work_unit": "image"})
+    assert stream.getvalue().endswith("(batch 4, visit 1): ok, 15 s left\n")
+    assert (shown.state().last, shown.state().throughputs) == ("ok", (None,))
+
+
+def test_a_message_is_one_line_whatever_it_holds():
+    shown, stream = board()
+    shown.trial_ended(todo(), {"outcome": "crashed", "message": "gone\n[4/4] gpus=2: ok\x1b[0m"})
+    assert len(stream.getvalue().splitlines()) == 1
+    assert r"crashed: gone\n[4/4] gpus=2: ok\x1b[0m" in stream.getvalue()
