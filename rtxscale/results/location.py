@@ -24,6 +24,8 @@ ROOT_VARIABLE = "RTXSCALE_RESULTS"
 STORE_FILE = ".store"
 """Marks a root that stands for an object store, and holds its address."""
 URL_BYTES = 4096
+NAMED = 4
+"""Most runs that are named where a sweep's name was given for one."""
 _NAMED: dict[Path, str] = {}
 """Roots of stores that were named in this process, and their addresses; nothing need be there yet."""
 RUN_NAME = re.compile(r"(?P<name>.+)-(?P<sweep_id>[0-9a-f]{12})-(?P<number>\d{2,})")
@@ -113,6 +115,16 @@ def run_name(sweep_name: str, sweep_id: str, number: int) -> str:
     return f"{sweep_name}-{sweep_id}-{number:02d}"
 
 
+def sweep_name(name: str) -> str:
+    """Name of the sweep whose run has this name; empty where it is no run's.
+
+    >>> sweep_name("quickstart-0123456789ab-03"), sweep_name("notes")
+    ('quickstart', '')
+    """
+    match = RUN_NAME.fullmatch(name)
+    return match["name"] if match else ""
+
+
 def runs_of_sweep(root: Path, sweep_id: str) -> list[tuple[int, Path]]:
     """Number and path of everything in the root that is named like a run of this sweep, ours or not, oldest first."""
     if not root.is_dir():
@@ -161,9 +173,10 @@ def find_run(text: str, root: Path) -> Path:
     for path in (_expanded(text), root / text):
         if _is_directory(path):
             return _marked(path.absolute())
+    named = [run.name for run in list_runs(root, []) if sweep_name(run.name) == text]
     raise BadInput(
         f"{text}: found neither a directory nor a run in {root}; expected a run directory, a run's name or `latest`; "
-        "`rtxscale runs` lists them"
+        + (f"runs of that sweep are {', '.join(named[:NAMED])}" if named else "`rtxscale runs` lists them")
     )
 
 
