@@ -90,7 +90,7 @@ def test_what_is_not_there_is_said(tmp_path):
 def test_a_sweeps_name_gets_the_names_of_its_runs_newest_first(tmp_path):
     for number in (1, 2):
         make_run(tmp_path, number, number * 1_000_000_000)
-    with pytest.raises(BadInput, match="of that sweep are quick-start-0123456789ab-02, quick-start-0123456789ab-01$"):
+    with pytest.raises(BadInput, match=r"of that sweep are quick-start-0123456789ab-02, quick-start-0123456789ab-01$"):
         find_run("quick-start", tmp_path)
 
 
