@@ -12,6 +12,10 @@ from pydantic import ConfigDict, Field
 from rtxscale.spec.section import PositiveFloat, PositiveInt, Section, Several
 from rtxscale.spec.training import Precision
 
+UNIT = r"^[A-Za-z][A-Za-z0-9_-]{0,31}$"
+"""One unit of work: it is part of words such as `images/s`, in tables and pictures."""
+UNIT_WORDS = "up to 32 letters or digits"
+
 
 class Options(Section):
     """Values for somebody's own training: any names, each a single value; read as `workload.options.NAME`."""
@@ -56,9 +60,7 @@ class ScriptWorkload(Section):
     batch_per_gpu: PositiveInt | None = Field(None, description="Samples per GPU and step; the weak study's constant.")
     global_batch: PositiveInt | None = Field(None, description="Samples of all GPUs per step; the strong study's.")
     precision: Precision = Field("fp32", description="What the code is asked to compute in; it has to do so itself.")
-    unit: str = Field(
-        "sample", pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,31}$", description="One unit of work: up to 32 letters or digits."
-    )
+    unit: str = Field("sample", pattern=UNIT, description=f"One unit of work: {UNIT_WORDS}.")
     work_per_step: PositiveFloat | None = Field(
         None, description="Units of work of one rank in a step; else what the code says, else its batch per GPU."
     )

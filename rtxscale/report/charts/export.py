@@ -12,7 +12,7 @@ from typing import Any
 
 import vl_convert
 
-from rtxscale.report.charts.figure import Figure
+from rtxscale.report.charts.figure import Figure, drawable
 from rtxscale.report.charts.theme import LIGHT, Palette, config, legend_columns
 from rtxscale.report.fonts import register_fonts, with_fonts
 from rtxscale.report.scripts import vega_lite_version
@@ -48,7 +48,7 @@ def picture_spec(figure: Figure, palette: Palette = LIGHT) -> dict[str, Any]:
     """The figure's specification with a fixed width, its title and its caption."""
     spec = figure.spec()
     caption = figure.caption.replace("`", "")  # marks code, which a picture does not set apart
-    title = {"text": figure.title, "subtitle": textwrap.wrap(caption, WRAP)}
+    title = drawable({"text": figure.title, "subtitle": textwrap.wrap(caption, WRAP)})
     look = config(palette)
     look["legend"]["columns"] = legend_columns(figure.labels, WIDTH)
     return {**spec, "width": WIDTH, "title": title, "config": look}

@@ -15,6 +15,7 @@ import altair as alt
 
 from rtxscale.report.charts.theme import LIGHT, SHAPES, config
 from rtxscale.report.numbers import finite, plain, short
+from rtxscale.spec.printable import printable
 
 LABEL_LIMIT = 90
 LINE = 20
@@ -45,9 +46,9 @@ class Figure:
     """Whether it needs the whole width of the page."""
 
     def spec(self) -> dict[str, Any]:
-        """Vega-Lite specification with its rows: strict JSON, long texts shortened."""
+        """Vega-Lite specification with its rows: strict JSON, long texts shortened, every text safe to draw."""
         rows = {name: [_clean(row) for row in rows] for name, rows in self.datasets.items()}
-        drawing: dict[str, Any] = self.chart.to_dict()
+        drawing: dict[str, Any] = drawable(self.chart.to_dict())
         return {**drawing, "datasets": rows}
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
@@ -60,6 +61,19 @@ class Figure:
 def chart_of(name: str) -> alt.Chart:
     """A chart of the figure's rows of that name."""
     return alt.Chart(alt.NamedData(name))
+
+
+def drawable(spec: Any) -> Any:
+    r"""The same data with its texts `printable`: a picture is XML, which has no place for control characters.
+
+    >>> drawable({"title": ["im\x1bages"], "size": 1})
+    {'title': ['im\\x1bages'], 'size': 1}
+    """
+    if isinstance(spec, str):
+        return printable(spec)
+    if isinstance(spec, dict):
+        return {name: drawable(item) for name, item in spec.items()}
+    return [drawable(item) for item in spec] if isinstance(spec, list) else spec
 
 
 def any_known(rows: Iterable[Mapping[str, Any]], field: str) -> bool:

@@ -40,7 +40,9 @@ def _figures(run: Run, conclusions: Conclusions, trials: pl.DataFrame) -> Iterat
     workers = worker_word(conclusions.device)
     cells = conclusions.cells
     unit = next(iter(cells["work_unit"].drop_nulls()), "")
-    yield from scaling_figures(conclusions.efficiency, unit, workers, expectation(trials), cells)
+    yield from scaling_figures(
+        conclusions.efficiency, unit, workers, expectation(trials, conclusions.efficiency), cells
+    )
     confirmed = confirmed_figure(conclusions.confirmed, workers)
     if confirmed is not None:
         yield confirmed
@@ -65,7 +67,7 @@ def _figures(run: Run, conclusions: Conclusions, trials: pl.DataFrame) -> Iterat
     yield from topology_figures(run.frame("environment").collect())
 
 
-def expectation(trials: pl.DataFrame) -> Expectation:
+def expectation(trials: pl.DataFrame, efficiency: pl.DataFrame) -> Expectation:
     """What is documented of the card, when all trials ran on one known model; else why nothing is."""
     if trials.height and set(trials["device"].drop_nulls()) == {"cpu"}:
         return Expectation(silence="a range is documented of graphics cards alone, and these are CPU workers")
@@ -77,10 +79,12 @@ def expectation(trials: pl.DataFrame) -> Expectation:
     if facts is None:
         return Expectation(silence=f"nothing is documented of {short(name, 60)}")
     silence = f"no range is documented for {facts.label}"
-    target = None if not facts.p21_target else any_with_amp_and_compile(trials)
+    target = None if not facts.p21_target else _any_with_amp_and_compile(trials, efficiency)
     return Expectation(card=facts.label, target=target, extra_gpu=facts.efficiency_range, silence=silence)
 
 
-def any_with_amp_and_compile(trials: pl.DataFrame) -> bool:
-    """Whether any trial is one of those that P21 sets its target for."""
-    return not trials.filter(pl.col("precision").is_in(AMP), pl.col("compile") != "off").is_empty()
+def _any_with_amp_and_compile(trials: pl.DataFrame, efficiency: pl.DataFrame) -> bool:
+    """Whether any weak efficiency of several GPUs is of a cell that P21 sets its target for."""
+    weak = efficiency.filter(pl.col("curve") == "weak", pl.col("gpus") > 1, pl.col("efficiency").is_not_null())
+    meant = trials.filter(pl.col("precision").is_in(AMP), pl.col("compile") != "off")
+    return not weak.join(meant, on="cell_id", how="semi").is_empty()

@@ -193,7 +193,7 @@ def _reference_lines(
     conditions = f"for {expectation.card} with AMP and compile"
     if not expectation.target:
         asked = expectation.target is not None
-        return [ideal], [], f"No target: {TARGET} is set {conditions}, as no trial here is. " if asked else ""
+        return [ideal], [], f"No target: {TARGET} is set {conditions}, as no point here is. " if asked else ""
     label = [
         target.mark_text(style=style, align="left", dx=4, dy=-8).encode(x=alt.value(0), y=at, text="text:N")
         for style in ("halo", "target-label")

@@ -42,7 +42,7 @@ class Palette:
     context: str
     """Lines that give context and are not told apart."""
     shade: str
-    """Areas behind words."""
+    """Areas behind words and lines."""
     target: str
     series: tuple[str, ...]
 
@@ -108,6 +108,7 @@ def _styles(palette: Palette) -> dict[str, Any]:
         "halo": {"stroke": palette.paper_solid, "strokeWidth": 4, "strokeJoin": "round", "fontSize": 11},
         "note-label": {"color": palette.faint, "fontSize": 11},
         "expected": {"color": palette.target, "opacity": 0.1},
+        "window": {"color": palette.shade, "opacity": 1},
         "slowdown": {"color": palette.target, "opacity": 0.18},
         "device": {"color": palette.ink, "opacity": 1},
         "device-label": {"color": palette.paper_solid, "fontSize": 12, "fontWeight": 500},

@@ -14,6 +14,7 @@ from rtxscale.errors import BadInput
 from rtxscale.results.imports.trials import AUTO, SAMPLES
 from rtxscale.results.outcomes import SIMULATED
 from rtxscale.spec.mapping import is_field
+from rtxscale.spec.script import UNIT, UNIT_WORDS
 from rtxscale.spec.sweep import COMMUNICATION_AXES
 from rtxscale.topology.null_words import null_reason
 
@@ -37,7 +38,7 @@ def value_of(name: str, raw: Any, where: str) -> Any:
     """One value as our field holds it, null where there is none; `where` says in messages where it stands.
 
     Raises:
-        BadInput: it is no number where one belongs, or too long.
+        BadInput: it is no number where one belongs, no word for a unit of work, or too long.
     """
     if raw is None or (isinstance(raw, str) and null_reason(raw) is not None):
         return None
@@ -45,6 +46,8 @@ def value_of(name: str, raw: Any, where: str) -> Any:
         return str(raw)[:LONGEST_MESSAGE]
     if len(str(raw)) > LONGEST:
         raise BadInput(f"{where}: found {len(str(raw)):,} characters; expected at most {LONGEST}")
+    if name == "work_unit" and re.fullmatch(UNIT, _unit(str(raw))) is None:
+        raise BadInput(f"{where}: found {seen(raw)}; expected one unit of work, such as image or token: {UNIT_WORDS}")
     if name in TEXTS:
         return str(raw)
     if not is_field(name) or "." in name:

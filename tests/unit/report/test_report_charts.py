@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import math
 import os
 import re
+from dataclasses import replace
+from pathlib import Path
 
+import altair as alt
 import polars as pl
 import pytest
 import vl_convert
 
 from rtxscale.analysis.tables import EFFECTS, EFFICIENCY
 from rtxscale.errors import BadInput
+from rtxscale.report import charts
 from rtxscale.report.bandwidth_series import told_apart
 from rtxscale.report.charts.bandwidth import bandwidth_figures
 from rtxscale.report.charts.bandwidth_references import References
+from rtxscale.report.charts.budget import SIDES
 from rtxscale.report.charts.export import picture_spec, write_charts
+from rtxscale.report.charts.figure import chart_of
 from rtxscale.report.charts.figures import expectation, figures
 from rtxscale.report.charts.knobs import effects_figure, heat_figures, knob_axes, relative_to_default
 from rtxscale.report.charts.scaling import Expectation, scaling_figures
-from rtxscale.report.charts.theme import DARK, LIGHT, legend_columns
+from rtxscale.report.charts.theme import DARK, LIGHT, config, legend_columns
 from rtxscale.report.scaling_curves import curve_of
 from rtxscale.report.scripts import vega_lite_version
 
@@ -98,6 +105,34 @@ def test_every_spec_is_drawn(cpu_figures, h200_figures):
         assert "NaN" not in svg
 
 
+def test_a_control_character_in_any_text_is_drawn_as_its_escape(cpu_figures):
+    y = alt.Y("value:Q", axis=alt.Axis(title="im\x1bages/s"))
+    figure = replace(
+        by_key(cpu_figures, "weak-throughput"),
+        **{"title": "a\x1b[31mb", "caption": "c\x00d.", "chart": chart_of("rows").mark_point().encode(y=y)},
+        datasets={"rows": [{"value": 1.0, "text": "e\x1bf"}]},
+    )
+    svg = vl_convert.vegalite_to_svg(picture_spec(figure), vl_version=vega_lite_version())
+    assert [text for text in (r"a\x1b[31mb", r"c\x00d.", r"im\x1bages/s") if text not in svg] == []
+    assert figure.spec()["datasets"] == {"rows": [{"value": 1.0, "text": r"e\x1bf"}]}
+
+
+def test_every_style_that_a_chart_asks_for_is_one_of_the_look(golden, h200, cpu_figures):
+    sources = [ast.parse(path.read_text()) for path in Path(charts.__file__).parent.glob("*.py")]
+    calls = [node for tree in sources for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    words = [word.value for call in calls for word in call.keywords if word.arg == "style"]
+    written = {word.value for word in words if isinstance(word, ast.Constant)}
+    expected = Expectation(card="RTX 5090", target=True, extra_gpu=(0.85, 0.95))
+    scaling = scaling_figures(h200.conclusions.efficiency, "image", "GPUs", expected)
+    specs = [figure.spec() for figure in [*figures(*golden), *scaling, *cpu_figures]]
+    drawn = {layer["mark"].get("style") for spec in specs for layer in spec.get("layer", ())} - {None}
+    sides = {style for style, _, _ in SIDES.values()}
+    known = config(LIGHT)["style"]
+    assert {"window", "target-label", "halo"} <= drawn - written, "those that no call writes out"
+    assert written | drawn | sides <= set(known)
+    assert known["window"]["color"] == LIGHT.shade
+
+
 def test_specs_are_strict_json_with_safe_fields_and_few_rows(h200_figures, cpu_figures):
     for figure in [*h200_figures, *cpu_figures]:
         spec = figure.spec()
@@ -140,14 +175,14 @@ def test_the_target_is_drawn_where_it_applies_and_the_caption_says_whose_it_is(h
     assert "Dotted: the target 0.9 for RTX 5090 with AMP and compile." in drawn.caption
     assert "Band: expected of RTX 5090" in drawn.caption
     eager = weak(Expectation(card="RTX 5090", target=False, extra_gpu=(0.91, 0.97)))
-    assert "No target: 0.9 is set for RTX 5090 with AMP and compile, as no trial here is." in eager.caption
+    assert "No target: 0.9 is set for RTX 5090 with AMP and compile, as no point here is." in eager.caption
     plain = weak(UNKNOWN_CARD)
     assert "No band: nothing is known." in plain.caption
     assert "0.9" not in plain.caption
     for figure in (eager, plain):
         assert "target" not in figure.datasets
         assert not any("target" in str(layer) for layer in figure.spec()["layer"])
-    known = expectation(h200.run.frame("trials").collect())
+    known = expectation(h200.run.frame("trials").collect(), efficiency)
     assert known == Expectation(card="H200", silence="no range is documented for H200")
 
 
@@ -184,19 +219,19 @@ def test_the_expected_band_converts_extra_gpu_efficiency(h200):
 
 
 def test_a_known_card_has_target_and_range():
-    def seen(*names, device="cuda", precision="bf16", compiled="default"):
-        settings = {"precision": precision, "compile": compiled}
-        columns = {"device": device, **settings}
-        return expectation(
-            pl.DataFrame({"device_names": list(names)}).with_columns(
-                **{name: pl.lit(value, pl.String) for name, value in columns.items()}
-            )
+    def seen(*names, device="cuda", precision="bf16", compiled="default", **drawn):
+        columns = {"device": device, "precision": precision, "compile": compiled, "cell_id": "a"}
+        trials = pl.DataFrame({"device_names": list(names)}).with_columns(
+            **{name: pl.lit(value, pl.String) for name, value in columns.items()}
         )
+        point = {"curve": "weak", "cell_id": "a", "gpus": 2, "efficiency": 0.86, **drawn}
+        return expectation(trials, pl.DataFrame([point], schema=EFFICIENCY))
 
     known = seen(["NVIDIA GeForce RTX 5090"], None)
     assert (known.card, known.target, known.extra_gpu) == ("RTX 5090", True, (0.91, 0.97))
     others = [{"compiled": "off"}, {"compiled": None}, {"precision": "fp32"}]
-    assert [seen(["NVIDIA GeForce RTX 5090"], **other).target for other in others] == [False] * 3
+    undrawn = [{"cell_id": "b"}, {"gpus": 1}, {"efficiency": None}, {"curve": "strong"}]
+    assert [seen(["NVIDIA GeForce RTX 5090"], **other).target for other in (*others, *undrawn)] == [False] * 7
     silent = {
         "the trials ran on different models": seen(["NVIDIA GeForce RTX 5090"], ["NVIDIA H200"]),
         "nothing is documented of Foo": seen(["Foo"]),
@@ -290,7 +325,10 @@ def test_hostile_axis_names_stay_values(h200):
 
 
 def test_the_knobs_with_most_values_come_first_and_size_is_no_knob(h200):
-    assert knob_axes(h200.conclusions.cells) == ["nccl.channels", "ddp.bucket_mib", "nccl.algorithm", "nccl.p2p"]
+    knobs = ["nccl.channels", "ddp.bucket_mib", "nccl.algorithm", "nccl.p2p"]
+    assert knob_axes(h200.conclusions.cells) == knobs
+    targets = pl.Series("axis:target.value", [f"0.{place}" for place in range(h200.conclusions.cells.height)])
+    assert knob_axes(h200.conclusions.cells.with_columns(targets)) == knobs, "when a run ends says nothing of its rate"
 
 
 def test_no_default_no_ratio(h200):
