@@ -117,7 +117,7 @@ def _parts(run: Run, conclusions: Conclusions, workers: str, declaration: Declar
     yield Part(key="best", title="Best cells", tables=best)
     yield Part(key="budget", title="Loss budget", tables=[budget_table(conclusions, workers)])
     yield Part(key="knobs", title="Settings", tables=[effects_table(conclusions, workers)])
-    yield Part(key="targets", title="Time to target", tables=[target_table(conclusions, workers)])
+    yield Part(key="targets", title="Targets", tables=[target_table(conclusions, workers)])
     yield Part(key="bandwidth", title="Bandwidth", tables=list(bandwidth_tables(conclusions, workers)))
     yield Part(key="steady", title="Steady state")
     yield Part(key="telemetry", title="Temperature, clocks and power")

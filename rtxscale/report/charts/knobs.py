@@ -13,7 +13,7 @@ from typing import Any
 import altair as alt
 import polars as pl
 
-from rtxscale.analysis.settings import BATCH_AXES, is_communication
+from rtxscale.analysis.settings import BATCH_AXES, is_communication, is_compared
 from rtxscale.report.charts.figure import LINE, WRAPPED, Figure, any_known, chart_of, tooltips
 from rtxscale.report.charts.theme import DIVERGING
 from rtxscale.report.chosen import AXIS, evenly
@@ -31,11 +31,11 @@ SIGNED = "datum.value == 0 ? '0' : format(datum.value, '+.3~r')"
 
 
 def knob_axes(cells: pl.DataFrame) -> list[str]:
-    """Dotted paths of the axes under test, most values first; what is trained, and its size, are no knobs."""
+    """Dotted paths of the axes under test, most values first; what is trained, its size and its target are no knobs."""
     counts = {}
     for column in cells.columns:
         path = column.removeprefix(AXIS)
-        if column.startswith(AXIS) and path not in NOT_KNOBS:
+        if column.startswith(AXIS) and path not in NOT_KNOBS and is_compared(path):
             counts[path] = cells[column].drop_nulls().n_unique()
     return sorted((path for path, count in counts.items() if count > 1), key=lambda path: (-counts[path], path))
 

@@ -15,7 +15,7 @@ import polars as pl
 
 from rtxscale.analysis.counted import counted_trials, of_stage, settled_trials
 from rtxscale.analysis.settings import DEFAULTS, UNTOLD
-from rtxscale.analysis.targets import went_for_target
+from rtxscale.analysis.targets import target_runs
 from rtxscale.report.charts.figure import Figure, chart_of, series_color, series_shape, tooltips
 from rtxscale.report.chosen import GREY, evenly
 from rtxscale.report.numbers import how_many, number
@@ -23,8 +23,13 @@ from rtxscale.spec.method import target_of, target_words
 
 TOLD_APART = 6
 """Most settings that are told apart; runs of others are grey."""
+MOST = {"reached": (500, "runs that got there"), "stopped": (500, "arrows"), "grey": (GREY, "grey points")}
+"""Rows that may be many -> how many of them are drawn, and what they are called; more make a page too large."""
+HEADROOM = 1.08
+"""How far the axis goes beyond the largest value, so that its mark does not stand on the frame."""
 SHORT = "datum.value < 1000 ? format(datum.value, '~r') : format(datum.value, '~s')"
 """What the axis shows: 0.5, 250, 4k, 1.5M."""
+Rows = dict[str, list[dict[str, Any]]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +47,8 @@ class Quantity:
 def target_figures(trials: pl.DataFrame, targets: pl.DataFrame, workers: str) -> Iterator[Figure]:
     """Seconds and work to the target; nothing where no trial went for one. `targets` is the conclusions'."""
     series = _series(targets)
-    runs = counted_trials(of_stage(settled_trials(trials), "sweep")).filter(went_for_target()).sort("visit", "repeat")
+    counted = counted_trials(of_stage(settled_trials(trials), "sweep"))
+    runs = target_runs(counted).sort("gpus", "cell_id", "target_s")  # so that an even choice is one of each cell
     for quantity in _quantities(targets):
         rows = [_row(run, series, quantity) for run in runs.iter_rows(named=True) if run[quantity.column] is not None]
         medians = [_median(cell, series, quantity) for cell in targets.iter_rows(named=True)]
@@ -113,7 +119,9 @@ def _aim(runs: pl.DataFrame) -> str:
     """What the runs trained to, in words; they may have had several targets."""
     found = dict.fromkeys(target_of(text) for text in runs["cell_json"].drop_nulls().unique(maintain_order=True))
     words = [f"{target_words(target)}, for {target.max_time_s:g} s at most" for target in found if target is not None]
-    return words[0] if len(words) == 1 else f"the target of its cell, of {len(words)}" if words else "its target"
+    if len(words) > 1:
+        return f"its own cell's target ({len(words)} different ones)"
+    return words[0] if words else "its target"
 
 
 def _figure(
@@ -126,47 +134,55 @@ def _figure(
 ) -> Figure:
     told = [row for row in rows if row["series"] in labels]
     others = [row for row in rows if row["series"] not in labels]
-    datasets = {
+    known = {
         "reached": [row for row in told if row["reached"]],
         "stopped": [row for row in told if not row["reached"]],
         "medians": [row for row in medians if row["series"] in labels],
-        "grey": evenly([row for row in others if row["reached"]], GREY),
+        "grey": [row for row in others if row["reached"]],
     }
-    datasets = {name: some for name, some in datasets.items() if some}
+    most = {name: count for name, (count, _) in MOST.items()}
+    datasets = {name: evenly(some, most.get(name, len(some))) for name, some in known.items() if some}
     return Figure(
         key=quantity.key,
         section="targets",
         title=quantity.title,
-        caption=_caption(datasets, aim, len({row["series"] for row in others})),
+        caption=_caption(known, datasets, aim, len({row["series"] for row in others})),
         chart=_layers(datasets, labels, quantity, workers),
         datasets=datasets,
         labels=tuple(labels),
     )
 
 
-def _caption(datasets: dict[str, list[dict[str, Any]]], aim: str, others: int) -> str:
+def _caption(known: Rows, drawn: Rows, aim: str, others: int) -> str:
+    """Words of the chart; `known` are all rows, `drawn` those chosen of them, `others` the settings not told apart."""
     words = [f"Each point is a run with a seed of its own, from first weights to {aim}; lower is better."]
-    if "medians" in datasets:
+    if "medians" in drawn:
         words.append("Short lines: medians over all runs of a cell.")
-    if stopped := len(datasets.get("stopped", ())):
+    if stopped := len(known["stopped"]):
         words.append(
             f"Arrows: {how_many(stopped, 'runs')} stopped before the target, drawn where stopped: they needed more, "
             "and count as longer than all others; a cell of which they are half or more has no median."
         )
-    if others:
-        words.append(f"Grey: {how_many(others, 'more settings')}, their runs that got there.")
-    return " ".join(words)
+    if grey := len({row["series"] for row in known["grey"]}):
+        words.append(f"Grey: {how_many(grey, 'more settings')}, their runs that got there.")
+    if others > grey:
+        words.append(f"Not drawn: {how_many(others - grey, 'more settings')} without a run that got there.")
+    chosen = [
+        f"{len(drawn[name]):,} of {len(known[name]):,} {what}"
+        for name, (_, what) in MOST.items()
+        if len(known[name]) > len(drawn.get(name, ()))
+    ]
+    return " ".join([*words, f"Drawn, spread evenly: {' and '.join(chosen)}."] if chosen else words)
 
 
-def _layers(
-    datasets: dict[str, list[dict[str, Any]]], labels: list[str], quantity: Quantity, workers: str
-) -> alt.TopLevelMixin:
+def _layers(datasets: Rows, labels: list[str], quantity: Quantity, workers: str) -> alt.TopLevelMixin:
     counts = sorted({row["gpus"] for rows in datasets.values() for row in rows})
     together = alt.Scale(paddingInner=0.3, paddingOuter=0.2)
     x = alt.X("gpus:O", sort=counts, axis=alt.Axis(title=workers, labelAngle=0), scale=together)
     aside = alt.XOffset("series:N", sort=labels, scale=alt.Scale(domain=labels))
     axis = alt.Axis(title=quantity.axis, tickCount=5, labelExpr=SHORT)
-    y = alt.Y("value:Q", axis=axis, scale=alt.Scale(zero=True, nice=True))
+    largest = max([0.0, *(row["value"] for rows in datasets.values() for row in rows)])
+    y = alt.Y("value:Q", axis=axis, scale=alt.Scale(domain=[0, HEADROOM * largest or 1.0], nice=True))
     color, shape = series_color(labels), series_shape(labels)
     hints = tooltips(series="setting", gpus=workers, text="run", visit_text="visit", trial="trial")
     marks = {

@@ -17,10 +17,10 @@ from rtxscale.report.dossier.members import Opened
 from rtxscale.report.dossier.pack import LOCK, SWEEP, TABLE_FOLDER
 from rtxscale.report.dossier.verify import TRIALS, digest_of, read_dossier
 from rtxscale.spec.declare import UNKNOWN
+from rtxscale.spec.flat import ABSENT, flat, value_text
 from rtxscale.spec.load import parse_sweep
 from rtxscale.spec.sweep import Sweep
 
-ABSENT = "not there"
 RESULTS = ("results", "sanity", "record")
 """Parts that follow from what was measured; how the trials ended is one as well."""
 FOLLOWS = frozenset(
@@ -76,7 +76,7 @@ def _tables(dossier: Opened) -> dict[str, int]:
 
 def _lines(dossier: Opened) -> dict[str, str]:
     known = {
-        line["id"]: _without_measured(line["id"], _text(line["value"]))
+        line["id"]: _without_measured(line["id"], value_text(line["value"]))
         for line in _listed(read_dossier(dossier).get("lines"))
         if isinstance(line, dict) and isinstance(line.get("id"), str) and "value" in line
     }
@@ -110,32 +110,13 @@ def _sweep(dossier: Opened) -> Sweep | None:
 def _settings(dossier: Opened) -> dict[str, str]:
     """The sweep field by field."""
     sweep = _sweep(dossier)
-    return {} if sweep is None else {f"sweep.{path}": value for path, value in _flat(sweep.model_dump(mode="json"))}
+    return {} if sweep is None else {f"sweep.{path}": value for path, value in flat(sweep.model_dump(mode="json"))}
 
 
 def _identity(dossier: Opened) -> dict[str, str]:
     """What the run says that its sweep is."""
     run = read_dossier(dossier).get("run")
-    return {"sweep": _text(run.get("sweep_id") if isinstance(run, dict) else None)}
-
-
-def _flat(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
-    if isinstance(value, dict) and value:
-        for name, item in value.items():
-            yield from _flat(item, f"{path}.{name}" if path else str(name))
-    else:
-        yield path, ", ".join(map(_text, value)) if isinstance(value, list) and value else _text(value)
-
-
-def _text(value: Any) -> str:
-    """A value as the reader sees it; one that is null is not there.
-
-    >>> _text(None), _text(True), _text(2.0)
-    ('not there', 'true', '2.0')
-    """
-    if value is None:
-        return ABSENT
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    return {"sweep": value_text(run.get("sweep_id") if isinstance(run, dict) else None)}
 
 
 def _packages(dossier: Opened) -> dict[str, str]:

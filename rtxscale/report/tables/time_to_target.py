@@ -1,4 +1,4 @@
-"""Time to target as a small table of text, by cell. Called by `sections`."""
+"""Runs and medians to a target as a small table of text, by cell. Called by `sections`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def target_table(conclusions: Conclusions, workers: str) -> Table | None:
     more = f" {left_out} more cells: `rtxscale show --csv targets`." if left_out else ""
     return Table(
         key="targets",
-        title="Time to target",
+        title="Runs and medians to target",
         columns=(workers, "setting", *numbers),
         rows=rows,
         right=frozenset((workers, *numbers)),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 from dataclasses import replace
 
 import polars as pl
@@ -114,6 +116,53 @@ def test_of_many_settings_some_are_told_apart_and_the_runs_of_others_are_grey():
     assert figure.labels == tuple(f"{place} channels" for place in range(8, 2, -1)), "the soonest first"
     assert points(figure, "grey") == [(f"{place} channels", 2, 20.0 - place) for place in range(3)]
     assert figure.caption.endswith("Grey: 3 more settings, their runs that got there.")
+    slow = pl.col("target_s") > 18
+    made = made.with_columns(target_reached=~slow)
+    figure = next(target_figures(made, concluded(made, labels), "GPUs"))
+    assert [row[2] for row in points(figure, "grey")] == [18.0]
+    assert figure.caption.endswith(
+        "Grey: 1 more setting, their runs that got there. Not drawn: 2 more settings without a run that got there."
+    )
+    made = made.with_columns(target_reached=pl.lit(value=False))
+    figure = next(target_figures(made, concluded(made, labels), "GPUs"))
+    assert "grey" not in figure.datasets
+    assert figure.caption.endswith("no median. Not drawn: 3 more settings without a run that got there.")
+
+
+def test_of_very_many_runs_some_of_every_cell_are_drawn_and_the_caption_says_how_many():
+    runs = [(cell, visit, visit % 3 > 0, float(visit)) for cell in "ab" for visit in range(1, 1201)]
+    for figure in target_figures(trials(runs), targets(trials(runs)), "GPUs"):
+        assert {name: len(rows) for name, rows in figure.datasets.items()} == {
+            **{"reached": 500, "stopped": 500, "medians": 2},
+        }
+        assert [row["gpus"] for row in figure.datasets["reached"]].count(1) == 250
+        assert {1.0, 1199.0} <= {
+            row["value"] / (100 if figure.key == "target-work" else 1) for row in figure.datasets["reached"]
+        }
+        assert "Arrows: 800 runs stopped" in figure.caption
+        assert figure.caption.endswith("Drawn, spread evenly: 500 of 1,600 runs that got there and 500 of 800 arrows.")
+        assert len(json.dumps(figure.spec())) < 400_000
+
+
+def test_work_that_is_no_number_is_left_out():
+    for work in (math.nan, math.inf):
+        (time,) = target_figures(trials(target_work=work), targets(trials(target_work=work)), "GPUs")
+        assert time.key == "target-time"
+        assert targets(trials(target_work=work))["median_work"].to_list() == [None] * 3
+
+
+def test_the_axis_goes_beyond_the_largest_mark(drawn):
+    for figure, largest in zip(drawn.values(), (60.5, 6050.0), strict=True):
+        scales = [layer["encoding"]["y"]["scale"] for layer in figure.spec()["layer"]]
+        assert all(scale["domain"] == [0, pytest.approx(1.08 * largest)] for scale in scales)
+
+
+def test_of_several_targets_the_caption_says_how_many():
+    made = trials(RUNS[:4]).with_columns(
+        cell_json=pl.when(pl.col("cell_id") == "b").then(pl.lit(CELL.replace("0.9", "0.8"))).otherwise(pl.lit(CELL))
+    )
+    time = next(target_figures(made, targets(made), "GPUs"))
+    assert "from first weights to its own cell's target (2 different ones); lower is better" in time.caption
 
 
 def test_the_table_says_how_many_got_there_and_that_others_needed_more(cpu):
