@@ -17,10 +17,9 @@ from rtxscale.analysis.cells import CellTable, Replicates
 from rtxscale.analysis.conclusions import NEEDS_VISITS
 from rtxscale.analysis.frames import empty, moments, series, shaped
 from rtxscale.analysis.pairs import paired_moments
-from rtxscale.analysis.settings import SIZE_AXES
+from rtxscale.analysis.settings import is_knob
 from rtxscale.analysis.tables import EFFECTS
 from rtxscale.spec.cell import as_text
-from rtxscale.spec.sweep import SUBJECT_AXES
 from rtxscale.stats.compare import holm, ratio_test
 
 SIGNIFICANT = 0.05
@@ -28,7 +27,7 @@ SIGNIFICANT = 0.05
 
 def effect_table(cells: CellTable, measured: Replicates, axes: Mapping[str, Sequence[Any]]) -> pl.DataFrame:
     """Effects of every axis that is a setting; `axes` holds each axis's values as written."""
-    settings = [axis for axis in cells.axes if axis not in SIZE_AXES + SUBJECT_AXES]
+    settings = [axis for axis in cells.axes if is_knob(axis)]
     found = [compared_cells(cells, axis, axes.get(axis, ())) for axis in settings]
     pairs = pl.concat([frame for frame in found if frame.height] or [_NO_PAIRS])
     question = ["axis", "gpus", "value", "reference"]

@@ -41,6 +41,8 @@ BELOW_ZERO = "below 0: noise or superlinear, check the base"
 ABOVE_ONE = "above 1: noise or slower than the base"
 SHORTEST_S = 1e-12
 """No collective is that fast."""
+NOISE = 1e-9
+"""A share nearer to zero is what floating-point numbers make of zero."""
 ROUGH = 0.1
 """Points that scatter by more than this around a law do not follow it."""
 CONSTANT_WORK = {"strong": "constant global batch", "weak": "constant batch per GPU"}
@@ -79,7 +81,8 @@ def _per_size(law: str, group: pl.DataFrame, measured: Replicates) -> Iterator[R
         told = _bounded(point["efficiency_low"], point["efficiency_high"])
         bounds = [None if bound is None else bound * scale for bound in told[:2]]
         value, high, low = (
-            None if speedup is None else float(share(speedup, scale)) for speedup in (point["speedup"], *bounds)
+            None if speedup is None else _settled(float(share(speedup, scale)))
+            for speedup in (point["speedup"], *bounds)
         )
         notes = [_relative(point), told[2], _beyond(value, low, high)]
         yield _row(
@@ -106,7 +109,7 @@ def _fitted(law: str, group: pl.DataFrame, measured: Replicates) -> Iterator[Row
     if isinstance(fit, Refusal):
         yield _row(law, **_place(first), parameter=names[0][0], note=_joined([_relative(first), fit.words]))
         return
-    values = zip(names, *_columns(fit, keep=slice(1, None)), strict=True)
+    values = zip(names, *_shares(fit), strict=True)
     for (name, unit), value, low, high in values:
         beyond = _beyond(value, low, high) if name == SHARE else BELOW_ZERO if _negative(high) else ""
         notes = [_relative(first), beyond, _rough(fit.scatter)]
@@ -236,15 +239,26 @@ def _mixed(place: Row) -> str:
     return f"one line over more than one {' and '.join(mixed)}" if mixed else ""
 
 
-def _columns(fit: Fit, keep: slice) -> Iterable[list[float]]:
+def _shares(fit: Fit) -> list[list[float]]:
+    """Values, lower and upper bounds of what a law has beside the throughput of one worker."""
     interval = fit.parameters
-    return [column[keep].tolist() for column in (interval.estimate, interval.low, interval.high)]
+    columns = (interval.estimate, interval.low, interval.high)
+    return [[_settled(value) for value in column[1:].tolist()] for column in columns]
+
+
+def _settled(share: float) -> float:
+    """The share, zero where it is but noise.
+
+    >>> _settled(-1.6e-15), _settled(-0.02)
+    (0.0, -0.02)
+    """
+    return 0.0 if abs(share) < NOISE else share
 
 
 def _peak(fit: Fit, first: Row) -> str:
     """Where throughput would turn, when the coherency is more than noise."""
-    _, contention, coherency = fit.parameters.estimate.tolist()
-    peak = fits.usl_peak(contention, coherency) if fit.parameters.low[2] > 0 else None
+    (contention, coherency), (_, low), _ = _shares(fit)
+    peak = fits.usl_peak(contention, coherency) if low > 0 else None
     return "" if peak is None else f"throughput would peak at {peak * first['base_gpus']:.0f} GPUs"
 
 

@@ -20,7 +20,7 @@ from rtxscale.analysis.conclusions import NEEDS_VISITS
 from rtxscale.analysis.effects import SIGNIFICANT, holm_by, reference_of
 from rtxscale.analysis.frames import empty, moments, series, shaped
 from rtxscale.analysis.pairs import contrast_moments
-from rtxscale.analysis.settings import SIZE_AXES
+from rtxscale.analysis.settings import SIZE_AXES, is_compared
 from rtxscale.analysis.tables import INTERACTIONS
 from rtxscale.stats.compare import ratio_test
 
@@ -32,7 +32,7 @@ MORE, LESS = "together more than apart", "together less than apart"
 
 def interaction_table(cells: CellTable, measured: Replicates, axes: Mapping[str, Sequence[Any]]) -> pl.DataFrame:
     """Interactions of every pair of axes that are not sizes; `axes` holds each axis's values as written."""
-    names = [axis for axis in cells.axes if axis not in SIZE_AXES]
+    names = [axis for axis in cells.axes if is_compared(axis) and axis not in SIZE_AXES]
     found = [_quads(cells, pair, axes) for pair in combinations(names, 2)]
     filled = [frame for frame in found if frame.height]
     if not filled:

@@ -20,9 +20,8 @@ from rtxscale.analysis.effects import compared_cells
 from rtxscale.analysis.efficiency import ABOVE_ONE, SUPERLINEAR
 from rtxscale.analysis.flags import MEANINGS
 from rtxscale.analysis.headline import TOO_WIDE, too_wide
-from rtxscale.analysis.settings import SIZE_AXES, differing
+from rtxscale.analysis.settings import differing, is_knob
 from rtxscale.results.outcomes import Outcome
-from rtxscale.spec.sweep import SUBJECT_AXES
 from rtxscale.stats.rounding import fixed, places
 
 SHOWN = 4
@@ -251,7 +250,7 @@ def _silent_axes(evidence: Evidence) -> Iterator[str]:
     cells = evidence.cells
     known = cells.frame.filter(pl.col("throughput_per_s").is_not_null())
     for axis in cells.axes:
-        if axis in SIZE_AXES + SUBJECT_AXES or axis in evidence.effects["axis"]:
+        if not is_knob(axis) or axis in evidence.effects["axis"]:
             continue
         varied = known.filter(pl.col(f"axis:{axis}").is_not_null())
         if varied[f"axis:{axis}"].n_unique() > 1:

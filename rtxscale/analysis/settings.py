@@ -13,7 +13,7 @@ from functools import cache
 from typing import Any
 
 from rtxscale.spec.cell import Cell, as_text
-from rtxscale.spec.sweep import COMMUNICATION_AXES
+from rtxscale.spec.sweep import COMMUNICATION_AXES, SUBJECT_AXES
 
 BATCH_AXES = ("workload.batch_per_gpu", "workload.global_batch")
 LAYOUT_AXES = ("nodes", "gpus_per_node", "placement")
@@ -23,7 +23,7 @@ SIZE_AXES = ("gpus", *LAYOUT_AXES, *BATCH_AXES)
 COMMUNICATION_KIND = "collectives"
 """A kind of workload that needs no field, to ask for the defaults of the communication."""
 UNCOMPARED = ("collectives.", "nccl.unsafe", "measure.loss_budget", "target.")
-"""Settings that do not change what the workload does: what is measured after it, the licence for unsafe protocols."""
+"""Settings that do not change what the workload does: what is measured beside it, the licence for unsafe protocols."""
 DEFAULTS, UNTOLD = "defaults", "settings not told"
 """What a cell is called that changes nothing: by us, or by somebody who has said nothing of the communication."""
 
@@ -116,7 +116,7 @@ def read_settings(cell_json: str | None, cell_id: str, axes: Iterable[str], held
         nothing = dict.fromkeys(axes)
         return Settings(communication="", rest=cell_id, rest_alone=cell_id, is_default=False, values=nothing)
     gpus = flat.get("gpus", "1")
-    compared = {path: value for path, value in flat.items() if not path.startswith(UNCOMPARED)}
+    compared = {path: value for path, value in flat.items() if is_compared(path)}
     communication = {path: value for path, value in compared.items() if is_communication(path)}
     alone = {path: value for path, value in compared.items() if path not in communication and path not in SIZE_AXES}
     placed = {path: compared[path] for path in (held, "placement") if path in compared}
@@ -147,15 +147,19 @@ def beside_size(label: str) -> str:
 
 
 def differing(labels: Sequence[str]) -> list[str]:
-    """Of each label the parts that not all of them share, such as `gpus 1` in a list of 1-GPU cells; of one nothing.
+    """Of each label the parts that not all of them share, unlike `gpus 1` in a list of 1-GPU cells; of one nothing.
+
+    A label that has no part of its own is that of the defaults.
 
     >>> differing(["gpus 1, bf16, batch 8 per GPU", "gpus 1, fp32, batch 8 per GPU"]), differing(["gpus 1, bf16"])
     (['bf16', 'fp32'], [])
+    >>> differing(["gpus 1", "gpus 1, attention flash", "gpus 1, attention math"])
+    ['defaults', 'attention flash', 'attention math']
     """
     parts = [label.split(", ") for label in labels]
     shared = set(parts[0]).intersection(*parts[1:]) if parts else set()
-    told = (", ".join(part for part in some if part not in shared) for some in parts)
-    return list(dict.fromkeys(words for words in told if words))
+    told = dict.fromkeys(", ".join(part for part in some if part not in shared) or DEFAULTS for some in parts)
+    return list(told) if len(told) > 1 else []
 
 
 def is_communication(path: str) -> bool:
@@ -165,6 +169,24 @@ def is_communication(path: str) -> bool:
     (True, False)
     """
     return path.startswith(COMMUNICATION_AXES)
+
+
+def is_compared(path: str) -> bool:
+    """Whether a setting can change the throughput.
+
+    >>> is_compared("ddp.bucket_mib"), is_compared("target.value")
+    (True, False)
+    """
+    return not path.startswith(UNCOMPARED)
+
+
+def is_knob(axis: str) -> bool:
+    """Whether an axis has an effect on the throughput of one and the same work.
+
+    >>> [is_knob(axis) for axis in ("nccl.channels", "gpus", "workload.model", "target.value")]
+    [True, False, False, False]
+    """
+    return is_compared(axis) and axis not in SIZE_AXES + SUBJECT_AXES
 
 
 def in_words(axis: str, value: str) -> str:
@@ -192,7 +214,6 @@ def flatten(section: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str,
             yield f"{prefix}{name}", as_text(value)
 
 
-@cache
 @cache
 def default_at(path: str, kind: str) -> str | None:
     """What a field has when a sweep does not mention it; None for a field that does not exist or has no default.

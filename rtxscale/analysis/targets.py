@@ -22,13 +22,19 @@ LONGEST_S = 1e9
 
 def target_table(trials: pl.DataFrame, cells: pl.DataFrame) -> pl.DataFrame:
     """One row per cell whose trials went for a target; `trials` are those that count."""
-    went = trials.filter(went_for_target())
+    went = target_runs(trials)
     labels = {row["cell_id"]: row["label"] for row in cells.select("cell_id", "label").iter_rows(named=True)}
     rows = [
         _row(some.sort("target_s"), labels.get(cell_id, cell_id))
         for (cell_id,), some in went.group_by(["cell_id"], maintain_order=True)
     ]
     return shaped(pl.DataFrame(rows, schema=TARGETS), TARGETS).sort("gpus", "label")
+
+
+def target_runs(trials: pl.DataFrame) -> pl.DataFrame:
+    """The trials that went for a target; work that is no number is null."""
+    work = pl.col("target_work")
+    return trials.filter(went_for_target()).with_columns(pl.when(work.is_finite()).then(work))
 
 
 def went_for_target() -> pl.Expr:

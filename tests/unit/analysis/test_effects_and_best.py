@@ -1,5 +1,6 @@
 """Knob effects are paired within sessions; the best of many cells is not yet a result."""
 
+import itertools
 import math
 import re
 
@@ -9,6 +10,7 @@ import pytest
 from made_trials import assert_sound, collectives_frame, made_cell, made_row, trials_frame, visits
 
 from rtxscale.analysis.conclude import conclude_tables
+from rtxscale.spec.cell import Target
 from rtxscale.stats.compare import holm, paired_ratio
 
 AXES = {"gpus": [1, 2], "nccl.algorithm": ["tree", "auto", "ring"], "nccl.channels": ["auto", 8]}
@@ -53,6 +55,20 @@ def test_cells_of_different_sessions_are_paired_by_visit():
     row = effect(concluded(rows, axes), "nccl.p2p", "disabled")
     assert row["ratio"] == pytest.approx(0.8)
     assert row["verdict"] == "slower"
+
+
+def test_another_target_is_no_setting():
+    """It says when a run ends, and nothing of how fast it is."""
+    axes = {"gpus": [2], "target.value": [0.5, 0.8], "nccl.algorithm": ["auto", "ring"]}
+    rows = []
+    for value, algorithm in itertools.product((0.5, 0.8), ("auto", "ring")):
+        target = Target(metric="top1", value=value, max_time_s=60.0)
+        cell = made_cell(2, 64, algorithm=algorithm).model_copy(update={"target": target})
+        rows += visits(cell, 100.0, 101.0 + value)
+    conclusions = concluded(rows, axes)
+    assert conclusions.effects.select("axis", "pairs").rows() == [("nccl.algorithm", 4)], "equal but for the target"
+    assert conclusions.interactions.is_empty()
+    assert not any("target.value" in remark for remark in conclusions.remarks if remark.startswith("No effect"))
 
 
 def test_another_model_is_no_setting():

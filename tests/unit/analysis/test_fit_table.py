@@ -77,6 +77,15 @@ def test_a_share_without_interval_says_what_it_needs():
     assert "below 0" in row["note"]
 
 
+def test_a_share_that_is_but_noise_of_floating_point_is_zero():
+    weak = [row for gpus in (1, 2, 4, 8) for row in visits(made_cell(gpus, 64), 100.1 * gpus, 100.1 * gpus)]
+    shares = law(concluded(weak), "Gustafson").select("value", "low", "high", "note").unique().rows()
+    assert shares == [(0.0, 0.0, 0.0, "")]
+    strong = concluded(strong_rows((1, 2, 4, 8, 16), 0.0)).fits.filter(pl.col("curve") == "strong")
+    assert set(strong["value"]) == {0.0}
+    assert not strong["note"].str.contains("peak").any()
+
+
 def test_a_curve_without_one_gpu_is_relative():
     conclusions = concluded(strong_rows((2, 4, 8), 0.05))
     assert "relative to 2 GPUs" in law(conclusions, "Amdahl")["note"][0]

@@ -22,24 +22,27 @@ def invoke(root, *words):
     return CliRunner().invoke(app, list(words), env={"RTXSCALE_RESULTS": str(root)})
 
 
-def made_run(root: Path, name: str, speeds: dict[int, list[float | None]], driver: str, hostile: str = "") -> str:
-    """`None` as a speed is a crash."""
+def made_run(
+    root: Path, name: str, speeds: dict[int, list[float | None]], driver: str, hostile: str = "", text: str = "", **cell
+) -> str:
+    """`None` as a speed is a crash; `text` is the sweep file's, `cell` what its cells have beside `WORKLOAD`."""
     sweep = Sweep.model_validate(
         {"name": name, "study": "weak", "workload": WORKLOAD, "axes": {"gpus": [1, 2]}, "question": "q?"}
     )
     rows = []
     for gpus, values in speeds.items():
-        cell = Cell.model_validate({"gpus": gpus, "workload": {**WORKLOAD, "global_batch": 64 * gpus}})
+        workload = {**WORKLOAD, "global_batch": 64 * gpus, **cell.get("workload", {})}
+        made = Cell.model_validate({"gpus": gpus, **cell, "workload": workload})
         for visit, value in enumerate(values, start=1):
-            trial = Trial(cell=cell, visit=visit)
+            trial = Trial(cell=made, visit=visit)
             rows.append(
                 {
                     "trial_id": trial.trial_id,
                     "attempt": 1,
-                    "cell_id": cell.cell_id,
+                    "cell_id": made.cell_id,
                     "session_id": f"s{gpus}-{visit}",
                     "visit": visit,
-                    "cell_json": cell.canonical(),
+                    "cell_json": made.canonical(),
                     "gpus": gpus,
                     "study": "weak",
                     "device": "cuda",
@@ -50,7 +53,7 @@ def made_run(root: Path, name: str, speeds: dict[int, list[float | None]], drive
                 }
             )
     environment = [{"environment_id": "e", "node": "n", "subject": "software", "name": "driver", "value": driver}]
-    with RunWriter.open(root, sweep, f"name: {name}\n") as writer:
+    with RunWriter.open(root, sweep, text or f"name: {name}\n") as writer:
         writer.commit({"trials": table("trials", rows), "environment": table("environment", environment)})
         return writer.run_id
 
@@ -80,6 +83,43 @@ def test_json_is_strict_and_complete(runs):
     assert {row["gpus"]: row["verdict"] for row in data["cells"]} == {1: "equal within 1 %", 2: "slower"}
     assert {"part": "environment", "field": "software.driver", "a": "570.1", "b": "580.2"} in data["differences"]
     assert data["cells"][1]["ratio"] == pytest.approx(0.8, rel=0.001)
+
+
+def differing_settings(root, *names):
+    data = json.loads(invoke(root, "compare", *names, "--json").stdout)
+    return [(row["field"], row["a"], row["b"]) for row in data["differences"] if row["part"] == "sweep"]
+
+
+def test_every_setting_of_the_sweeps_that_differs_is_named(tmp_path):
+    sweep = (
+        "name: s\nquestion: {}?\nstudy: weak\nworkload: {{kind: vision, batch_per_gpu: 64, image_size: {}}}\n"
+        "axes: {{gpus: [1, 2]}}\nmeasure: {{window_s: {}}}\n{}"
+    )
+    texts = (
+        sweep.format("q", 32, 2, "visits: 2\n"),
+        sweep.format("r", 64, 5, "visits: 3\nhardware: {gpu: NVIDIA H200}\n"),
+    )
+    names = [made_run(tmp_path, f"n{len(text)}", {1: [100.0, 100.2]}, "570.1", text=text) for text in texts]
+    assert differing_settings(tmp_path, *names) == [
+        ("question", "q?", "r?"),
+        ("workload.image_size", "32", "64"),
+        ("measure.window_s", "2.0", "5.0"),
+        ("visits", "2", "3"),
+        ("hardware.gpu", "auto", "NVIDIA H200"),
+    ]
+    assert differing_settings(tmp_path, names[0], names[0]) == []
+
+
+def test_of_sweeps_that_cannot_be_read_the_settings_of_the_cells_are_compared(tmp_path):
+    asked = ((tmp_path / "a", 32, 2.0), (tmp_path / "b", 64, 5.0))
+    names = [
+        str(root / made_run(root, "same", {1: [9.0]}, "1", workload={"image_size": size}, measure={"window_s": window}))
+        for root, size, window in asked
+    ]
+    assert sorted(differing_settings(tmp_path, *names)) == [
+        ("measure.window_s", "2.0", "5.0"),
+        ("workload.image_size", "32", "64"),
+    ]
 
 
 @pytest.mark.parametrize(("bar", "code", "words"), [("0.75", 0, "reach 0.75"), ("0.95", 1, "lowest 0.800 in (gpus 2")])
