@@ -17,6 +17,9 @@ from rtxscale.errors import BadInput, RunError
 if TYPE_CHECKING:
     from rtxscale.telemetry.recorder import GpuTotals, Recorded
 
+NO_LIMIT_S = 1e9
+"""Thirty years. Waiting with a limit looks now and then; without one it is a single system call, which Ctrl-C does not
+end once polars has been used: its handler has interrupted calls restarted."""
 GONE_S = 10.0
 """What a program gets to end by itself before it is killed."""
 INTERRUPTED = 130
@@ -82,7 +85,7 @@ def _waiting(command: list[str], seconds: float | None, code: list[int]) -> Call
             if process is None:
                 time.sleep(60.0 if seconds is None else seconds)
             else:
-                code.append(process.wait(seconds))
+                code.append(process.wait(NO_LIMIT_S if seconds is None else seconds))
         except subprocess.TimeoutExpired:
             pass  # its time is over, which is no failure
         except KeyboardInterrupt:
