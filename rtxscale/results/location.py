@@ -168,16 +168,24 @@ def find_run(text: str, root: Path) -> Path:
         if not runs:
             raise BadInput(f"{root}: found no run; expected at least one; `rtxscale sweep SWEEP` makes one")
         return runs[0]
-    if store := store_of(root):
+    store = store_of(root)
+    if store:
         _fetch(store, root, text)
     for path in (_expanded(text), root / text):
         if _is_directory(path):
             return _marked(path.absolute())
-    named = [run.name for run in list_runs(root, []) if sweep_name(run.name) == text]
+    named = _names_of_sweep(text, root, store)
     raise BadInput(
         f"{text}: found neither a directory nor a run in {root}; expected a run directory, a run's name or `latest`; "
         + (f"runs of that sweep are {', '.join(named[:NAMED])}" if named else "`rtxscale runs` lists them")
     )
+
+
+def _names_of_sweep(text: str, root: Path, store: ObjectStore | None) -> list[str]:
+    """Names of the runs of a sweep of this name, the latest number first; nothing is fetched for them."""
+    here = (path.name for path in root.iterdir()) if root.is_dir() else ()
+    names = {*here, *(store.folders() if store else ())}
+    return sorted((name for name in names if sweep_name(name) == text), reverse=True)
 
 
 def _root_of_store(url: str) -> Path:

@@ -139,6 +139,16 @@ def test_the_commands_take_the_address(store, sweep, monkeypatch, tmp_path_facto
     assert f"{writer.run_id}/report.html" in store.names()
 
 
+def test_a_sweeps_name_gets_its_runs_named_and_none_fetched(store, sweep, monkeypatch, tmp_path_factory):
+    with RunWriter.open(results_root(URL), sweep, TEXT) as writer:
+        writer.commit(tables(trial("a")))
+        writer.publish()
+    go_to_another_machine(monkeypatch, tmp_path_factory)
+    with pytest.raises(BadInput, match=f"runs of that sweep are {writer.run_id}$"):
+        find_run(sweep.name, results_root(URL))
+    assert not (results_root(URL) / writer.run_id).exists()
+
+
 def report_in(run_dir):
     (run_dir / "report.html").write_text("<html>")
     return run_dir
