@@ -21,10 +21,8 @@ from rtxscale.analysis.leading import leading_points
 from rtxscale.analysis.settings import DEFAULTS, UNTOLD, beside_size, in_words
 from rtxscale.results.outcomes import Outcome
 from rtxscale.spec.sweep import SUBJECT_AXES
-from rtxscale.stats.rounding import rounded, size
+from rtxscale.stats.rounding import WIDEST, rounded, size
 
-WIDEST = 10
-"""An interval whose ends differ by more than this factor says nothing; the sentence says so instead."""
 TOO_WIDE = f"interval wider than x{WIDEST}: more visits"
 """Stands in place of such an interval: what is wrong with it, and what helps."""
 

@@ -13,6 +13,7 @@ from functools import cache
 from typing import Any
 
 from rtxscale.spec.cell import Cell, as_text
+from rtxscale.spec.flat import leaves
 from rtxscale.spec.sweep import COMMUNICATION_AXES, SUBJECT_AXES
 
 BATCH_AXES = ("workload.batch_per_gpu", "workload.global_batch")
@@ -201,17 +202,13 @@ def in_words(axis: str, value: str) -> str:
     return known(value) if known else f"{axis.rpartition('.')[2]} {value}"
 
 
-def flatten(section: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, str]]:
-    """Dotted paths and texts of all values.
+def flatten(section: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+    """Dotted paths and texts of all values; 25 and 25.0 are alike.
 
     >>> list(flatten({"nccl": {"channels": 8}, "gpus": 2}))
     [('nccl.channels', '8'), ('gpus', '2')]
     """
-    for name, value in section.items():
-        if isinstance(value, dict):
-            yield from flatten(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", as_text(value)
+    return ((path, as_text(leaf)) for path, leaf in leaves(section) if leaf != {})
 
 
 @cache

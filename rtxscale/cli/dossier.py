@@ -131,6 +131,7 @@ def _verify(path: Path) -> int:
     """Check a dossier and say what is wrong; returns the exit code."""
     from rtxscale.report.dossier.members import opened
     from rtxscale.report.dossier.verify import counted, problems, read_dossier
+    from rtxscale.report.numbers import how_many
     from rtxscale.spec.printable import printable
 
     with opened(path) as found:
@@ -138,15 +139,11 @@ def _verify(path: Path) -> int:
         faults = problems(found, data)
         if faults:
             print(printable("\n".join(faults)))
-            print(printable(f"{path}: not whole: {_problems(len(faults))}"))
+            print(printable(f"{path}: not whole: {how_many(len(faults), 'problems')}"))
             return NOT_WHOLE
         print(printable("\n".join(score_lines(counted(data)))))
         print(printable(f"{path}: whole: {len(found.sizes)} files, every checksum right, no line missing or empty"))
     return 0
-
-
-def _problems(number: int) -> str:
-    return "1 problem" if number == 1 else f"{number} problems"
 
 
 def _diff(a: Path, b: Path, results: Path | None) -> None:
@@ -154,6 +151,7 @@ def _diff(a: Path, b: Path, results: Path | None) -> None:
     from rtxscale.report.dossier.diff import differences, same_tables, unread_sweeps
     from rtxscale.report.dossier.members import opened
     from rtxscale.report.dossier.verify import problems, read_dossier
+    from rtxscale.report.numbers import how_many
     from rtxscale.spec.printable import one_line, printable
 
     with opened(a) as one, opened(b) as other:
@@ -164,7 +162,7 @@ def _diff(a: Path, b: Path, results: Path | None) -> None:
         results_words = SAME_RESULTS if same_tables(one, other) else compare_words(runs, results)
     for path, wrong in faults:
         if wrong:
-            print(printable(f"{path}: not whole: {_problems(len(wrong))}, first: {wrong[0]}; see --verify"))
+            print(printable(f"{path}: not whole: {how_many(len(wrong), 'problems')}, first: {wrong[0]}; see --verify"))
     for path in unread:
         print(one_line(f"{path}: its sweep cannot be read: no setting of the two sweeps is compared, only their ids"))
     print(printable("\n".join([*diff_lines(found), results_words])))

@@ -92,6 +92,8 @@ def sweep(
 
 def summary(result: SweepResult) -> list[str]:
     """What became of the sweep, in a few lines."""
+    from rtxscale.report.numbers import how_many
+
     if not result.total:
         return [f"stopped by {result.interrupted} before anything ran"]
     outcomes = ", ".join(f"{count} {outcome}" for outcome, count in sorted(result.outcomes.items()))
@@ -105,13 +107,13 @@ def summary(result: SweepResult) -> list[str]:
         lines.append(f"session start: {result.session_start_median_s:.1f} s (median)")
     if result.quarantined:
         lines.append(
-            f"in quarantine: {_trials(result.quarantined)} of cells that ended their workers twice in a row; "
-            "`rtxscale show` has the reasons, --fresh tries again in a new run"
+            f"in quarantine: {how_many(result.quarantined, 'trials')} of cells that ended their workers twice in a "
+            "row; `rtxscale show` has the reasons, --fresh tries again in a new run"
         )
     if result.stranded:
         lines.append(
-            f"not run: {_trials(result.stranded)}, for a node that they need was lost; the same command again goes on "
-            "when it is back"
+            f"not run: {how_many(result.stranded, 'trials')}, for a node that they need was lost; the same command "
+            "again goes on when it is back"
         )
     if result.failed:
         endings = ", ".join(f"{count} {outcome}" for outcome, count in sorted(result.endings.items()))
@@ -122,10 +124,6 @@ def summary(result: SweepResult) -> list[str]:
         why = REASONS.get(result.interrupted, result.interrupted)
         lines.append(f"stopped by {why}; the same command again continues where it stopped")
     return lines
-
-
-def _trials(count: int) -> str:
-    return "1 trial" if count == 1 else f"{count} trials"
 
 
 def exit_code(result: SweepResult) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import polars as pl
 
 from rtxscale.analysis.headline import TOO_WIDE
-from rtxscale.report.numbers import WIDEST
+from rtxscale.stats.rounding import WIDEST
 
 WORDS = "interval_note"
 

@@ -11,13 +11,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from rtxscale.spec.printable import printable
-from rtxscale.stats.rounding import fixed, places, rounded
+from rtxscale.stats.rounding import WIDEST, fixed, places, rounded
 
 NOTHING = "–"  # noqa: RUF001  an en dash is what tables show for "no value"
 MOST = 7
 """An interval narrower than seven significant digits is not shown with more."""
-WIDEST = 10
-"""An interval of a ratio whose ends differ by more than this factor says nothing."""
 TOO_WIDE = f"(wider than x{WIDEST})"
 """What stands in place of an interval that says nothing: short, for columns."""
 UNITS = {"image": "images/s", "token": "tokens/s", "sample": "samples/s"}

@@ -1,6 +1,6 @@
 """Nested data as dotted paths and texts, to be compared field by field.
 
-Pure; called by `analysis.differences` and `report.dossier`.
+Pure; called by `analysis` and `report.dossier`.
 """
 
 from __future__ import annotations
@@ -11,17 +11,27 @@ from typing import Any
 ABSENT = "not there"
 
 
-def flat(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
-    """Dotted path and text of every field; a list is one field, and so is a mapping without entries.
+def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Dotted path and value of every field; a list is one field, and so is a mapping without entries.
+
+    >>> list(leaves({"nccl": {"channels": 8}, "gpus": [1, 2]}))
+    [('nccl.channels', 8), ('gpus', [1, 2])]
+    """
+    if isinstance(value, dict) and value:
+        for name, item in value.items():
+            yield from leaves(item, f"{path}.{name}" if path else str(name))
+    else:
+        yield path, value
+
+
+def flat(value: Any) -> Iterator[tuple[str, str]]:
+    """Dotted path and text of every field.
 
     >>> list(flat({"axes": {"gpus": [1, 2]}, "target": None}))
     [('axes.gpus', '1, 2'), ('target', 'not there')]
     """
-    if isinstance(value, dict) and value:
-        for name, item in value.items():
-            yield from flat(item, f"{path}.{name}" if path else str(name))
-    else:
-        yield path, ", ".join(map(value_text, value)) if isinstance(value, list) and value else value_text(value)
+    for path, leaf in leaves(value):
+        yield path, ", ".join(map(value_text, leaf)) if isinstance(leaf, list) and leaf else value_text(leaf)
 
 
 def value_text(value: Any) -> str:

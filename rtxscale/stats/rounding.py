@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import math
 
+WIDEST = 10
+"""An interval of a ratio whose ends differ by more than this factor says nothing, and is not written out."""
+
 
 def places(value: float, digits: int) -> int:
     """Decimal places that `digits` significant digits of `value` need; negative for tens and more.
